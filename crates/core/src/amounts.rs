@@ -1,0 +1,109 @@
+//! What a call costs and what a writ allows: calls, tokens, money, wall time. Integers only.
+
+use serde::{Deserialize, Serialize};
+
+use crate::content::some;
+
+/// An amount in every dimension.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amounts {
+    /// Tool calls.
+    pub calls: u64,
+    /// Money, in millionths of the account's unit.
+    pub money_micros: u64,
+    /// Model tokens.
+    pub tokens: u64,
+    /// Wall time, in milliseconds.
+    pub wall_ms: u64,
+}
+
+impl Amounts {
+    /// One call and nothing else.
+    pub const ONE_CALL: Self = Self { calls: 1, money_micros: 0, tokens: 0, wall_ms: 0 };
+
+    fn zip(self, other: Self, f: fn(u64, u64) -> u64) -> Self {
+        Self {
+            calls: f(self.calls, other.calls),
+            money_micros: f(self.money_micros, other.money_micros),
+            tokens: f(self.tokens, other.tokens),
+            wall_ms: f(self.wall_ms, other.wall_ms),
+        }
+    }
+
+    /// The sum, dimension by dimension.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+
+    /// The difference, dimension by dimension, never below zero.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_sub)
+    }
+}
+
+/// A limit in every dimension; an absent one is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// The most tool calls.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
+    /// The most money, in millionths of the account's unit.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub money_micros: Option<u64>,
+    /// The most model tokens.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// The most wall time, in milliseconds.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub wall_ms: Option<u64>,
+}
+
+/// The name of a budget's dimension, for errors.
+pub type Dimension = &'static str;
+
+impl Budget {
+    /// Every dimension with its name. Destructured whole, so that a new one cannot be forgotten.
+    pub fn dimensions(&self) -> [(Dimension, Option<u64>); 4] {
+        let Self { calls, money_micros, tokens, wall_ms } = *self;
+        [("calls", calls), ("money_micros", money_micros), ("tokens", tokens), ("wall_ms", wall_ms)]
+    }
+
+    /// The first dimension in which `used` exceeds this budget.
+    pub fn exceeded_by(&self, used: &Amounts) -> Option<Dimension> {
+        let Amounts { calls, money_micros, tokens, wall_ms } = *used;
+        let used = [calls, money_micros, tokens, wall_ms];
+        self.dimensions()
+            .into_iter()
+            .zip(used)
+            .find(|((_, limit), used)| limit.is_some_and(|limit| *used > limit))
+            .map(|((name, _), _)| name)
+    }
+
+    /// The first dimension in which `child` allows more than this budget.
+    pub fn widened_by(&self, child: &Self) -> Option<Dimension> {
+        self.dimensions()
+            .into_iter()
+            .zip(child.dimensions())
+            .find(|((_, parent), (_, child))| match (parent, child) {
+                (None, _) => false,
+                (Some(_), None) => true,
+                (Some(parent), Some(child)) => child > parent,
+            })
+            .map(|((name, _), _)| name)
+    }
+
+    /// What a child with this budget takes out of its parent's: the limits themselves. An
+    /// unlimited dimension takes nothing, since only an unlimited parent can grant it.
+    pub fn carved(&self) -> Amounts {
+        Amounts {
+            calls: self.calls.unwrap_or(0),
+            money_micros: self.money_micros.unwrap_or(0),
+            tokens: self.tokens.unwrap_or(0),
+            wall_ms: self.wall_ms.unwrap_or(0),
+        }
+    }
+}

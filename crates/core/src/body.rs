@@ -1,0 +1,614 @@
+//! The bodies of entries, one type a kind. Shapes only: what may follow what is the state's to say.
+
+use serde::{Deserialize, Serialize};
+
+use crate::amounts::Amounts;
+use crate::content::{Content, some};
+use crate::digest::{Digest, EntryId, IdempotencyKey, ProposalId, Seed, WritId};
+use crate::document::{
+    ApprovalStatement, Certainty, Decision, EffectReport, Environment, Failing, Outcome, Permit,
+    Receipt, RegistrationStatement, ResolutionStatement,
+};
+use crate::entry::Head;
+use crate::ids::{Channel, Principal, SignalKey, StepId, ToolName, TrajectoryId};
+use crate::json::{Canon, JsonError};
+use crate::keys::KeyId;
+use crate::signed::Signed;
+use crate::time::UnixMs;
+use crate::world::{Delta, ResourceRef};
+use crate::writ::Writ;
+
+/// Begins a trajectory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Root {
+    /// The version of what compiled it.
+    pub compiler: String,
+    /// Who asked for it.
+    pub principal: Principal,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The seed that all random values of the trajectory are derived from.
+    pub seed: Seed,
+}
+
+/// What a trajectory is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Purpose {
+    /// A plan that workers drive to its end.
+    Job(Mandate),
+    /// Calls as they come, without a plan.
+    Session(Mandate),
+    /// Keys, policies, limits, freezes.
+    Registry {
+        /// The key that may register others.
+        owner: KeyId,
+    },
+}
+
+/// What a job or session starts with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mandate {
+    /// The delegation that this trajectory carries out, if it is a child.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub delegated_by: Option<DelegatedBy>,
+    /// What was in force at the start.
+    pub environment: Environment,
+    /// What it works on.
+    pub input: Content,
+    /// The head of the registry at the start.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub registry: Option<RegistryHead>,
+    /// The chain of writs, from the issuer's to the one that roots this trajectory.
+    pub writs: Vec<Signed<Writ>>,
+}
+
+/// Which delegation a child carries out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DelegatedBy {
+    /// The `delegation` entry.
+    pub delegation: EntryId,
+    /// The parent.
+    pub trajectory: TrajectoryId,
+}
+
+/// Which registry, at which head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegistryHead {
+    /// Its head.
+    pub head: Head,
+    /// The registry.
+    pub trajectory: TrajectoryId,
+}
+
+/// What a branch does about effects that its source committed after the branching point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BranchMode {
+    /// Take the source's result for the same step, tool and arguments; else ask.
+    Recorded,
+    /// Ask each time.
+    Ask,
+    /// Run.
+    Live,
+}
+
+/// Begins a trajectory from a commit of another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Branch {
+    /// The version of what compiled it.
+    pub compiler: String,
+    /// What this trajectory starts with.
+    pub mandate: Mandate,
+    /// What to do about the source's later effects.
+    pub mode: BranchMode,
+    /// Why it was made.
+    pub note: String,
+    /// Who asked for it.
+    pub principal: Principal,
+    /// The seed of this trajectory.
+    pub seed: Seed,
+    /// The trajectory it begins from.
+    pub source: TrajectoryId,
+    /// The commit it begins from.
+    pub source_commit: EntryId,
+    /// The source's head when the branch was made.
+    pub source_head: Head,
+}
+
+/// What a plan's step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    /// Calls a tool.
+    Call,
+    /// Computes, touching nothing.
+    Compute,
+    /// Waits for a signal or a time.
+    Wait,
+    /// Hands a task to a child trajectory.
+    Delegate,
+    /// An agent loop: steps of its own below it, then an answer.
+    Loop,
+}
+
+/// A node of the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanStep {
+    /// Its id.
+    pub id: StepId,
+    /// What it does.
+    pub kind: StepKind,
+    /// The nodes that must have ended well before; all of them earlier in the plan.
+    pub needs: Vec<StepId>,
+    /// Everything else: tool, arguments, conditions. Opaque to the state.
+    pub spec: Canon,
+}
+
+/// The task graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The digest of the canonical steps.
+    pub hash: Digest,
+    /// The steps, each after what it needs.
+    pub steps: Vec<PlanStep>,
+}
+
+impl Plan {
+    /// A plan of these steps.
+    pub fn new(steps: Vec<PlanStep>) -> Result<Self, JsonError> {
+        Ok(Self { hash: Self::hash_of(&steps)?, steps })
+    }
+
+    /// The digest of the canonical steps.
+    pub fn hash_of(steps: &[PlanStep]) -> Result<Digest, JsonError> {
+        Canon::of(steps).map(|canon| Digest::of(canon.as_bytes()))
+    }
+}
+
+/// A worker claimed the trajectory. The number is in the entry's author.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attempt {
+    /// Why: claimed, or reclaimed from a worker that is gone.
+    pub note: String,
+}
+
+/// What an agent wants done. Carries no authority.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proposal {
+    /// The arguments.
+    pub args: Canon,
+    /// The step.
+    pub step: StepId,
+    /// The tool.
+    pub tool: ToolName,
+}
+
+impl Proposal {
+    /// The proposal's id.
+    pub fn id(&self) -> Result<ProposalId, JsonError> {
+        Canon::of(self).map(|canon| ProposalId::new(Digest::of(canon.as_bytes())))
+    }
+
+    /// Seed 001's key: trajectory, step, tool, canonical arguments.
+    pub fn idempotency_key(&self, trajectory: TrajectoryId) -> IdempotencyKey {
+        IdempotencyKey::new(Digest::of_parts(&[
+            trajectory.to_string().as_bytes(),
+            self.step.as_str().as_bytes(),
+            self.tool.as_str().as_bytes(),
+            self.args.as_bytes(),
+        ]))
+    }
+}
+
+/// The key that the other side sees: the same for every attempt at one effect.
+pub fn external_key(trajectory: TrajectoryId, step: &StepId, generation: u64) -> String {
+    let digest = Digest::of_parts(&[
+        trajectory.to_string().as_bytes(),
+        step.as_str().as_bytes(),
+        generation.to_string().as_bytes(),
+    ]);
+    format!("gesta-{digest}")
+}
+
+/// The seed of a step's random values.
+pub fn step_seed(root: Seed, step: &StepId, generation: u64) -> Seed {
+    Seed::new(Digest::of_parts(&[
+        b"gesta.seed",
+        root.to_string().as_bytes(),
+        step.as_str().as_bytes(),
+        generation.to_string().as_bytes(),
+    ]))
+}
+
+/// The barrier: once this is durable, the effect may have happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Started {
+    /// The commit that this call undoes, if it does.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub compensates: Option<EntryId>,
+    /// Why it may.
+    pub decision: Signed<Decision>,
+    /// That it may, once.
+    pub permit: Signed<Permit>,
+    /// What.
+    pub proposal: Proposal,
+    /// The seed of its random values.
+    pub seed: Seed,
+}
+
+/// Where a commit's result came from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Origin {
+    /// A tool was called.
+    Effect {
+        /// What the executor reported, when another attempt than its own commits it.
+        #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+        evidence: Option<Box<Signed<EffectReport>>>,
+        /// The proposal that was carried out.
+        proposal: ProposalId,
+        /// How the permit ended.
+        receipt: Signed<Receipt>,
+        /// The `started` that this closes.
+        started: EntryId,
+    },
+    /// Computed from what the trajectory already holds.
+    Computed,
+    /// The step's condition was not met.
+    Skipped,
+    /// The wait is over.
+    Woken {
+        /// The `signal` or `timer` that ended it.
+        by: EntryId,
+    },
+    /// Taken over from the source of a branch, at no cost.
+    RecordedFrom {
+        /// The source's commit.
+        commit: EntryId,
+        /// The proposal, the same as in the source.
+        proposal: ProposalId,
+    },
+}
+
+/// A step is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Commit {
+    /// The version of what compiled it.
+    pub compiler: String,
+    /// What it cost.
+    pub cost: Amounts,
+    /// What it changed.
+    pub delta: Delta,
+    /// What it returned.
+    pub observation: Content,
+    /// Where the result came from.
+    pub origin: Origin,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The commit before this one, if there is one.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub parent_commit: Option<EntryId>,
+    /// The step.
+    pub step: StepId,
+    /// The writ it was done under.
+    pub writ: WritId,
+}
+
+/// A step's call, or a step before any call, failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// What is known of the effect.
+    pub certainty: Certainty,
+    /// What it cost.
+    pub cost: Amounts,
+    /// Whether the call was handed to the tool at all.
+    pub dispatched: bool,
+    /// What went wrong.
+    pub error: Failing,
+    /// What the executor reported, when another attempt than its own records it.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Box<Signed<EffectReport>>>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How the permit ended.
+    pub receipt: Signed<Receipt>,
+    /// The `started` that this closes; absent when the step failed before there was one.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub started: Option<EntryId>,
+    /// The step.
+    pub step: StepId,
+}
+
+/// A proposal was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rejection {
+    /// The Guardian's no.
+    pub decision: Signed<Decision>,
+    /// What was refused.
+    pub proposal: Proposal,
+    /// The record of it.
+    pub receipt: Signed<Receipt>,
+}
+
+/// A proposal waits for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PendingApproval {
+    /// Where it is asked.
+    pub channels: Vec<Channel>,
+    /// Until when.
+    pub deadline: UnixMs,
+    /// The Guardian's escalation.
+    pub decision: Signed<Decision>,
+    /// Exactly what would happen.
+    pub proposal: Proposal,
+    /// How many distinct approvers it takes.
+    pub quorum: u64,
+    /// Why it is asked.
+    pub reason: String,
+}
+
+/// An approver has spoken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Approval {
+    /// What they said.
+    pub statement: Signed<ApprovalStatement>,
+    /// The step that it is about.
+    pub step: StepId,
+}
+
+/// Nobody knows whether the effect happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InDoubt {
+    /// What is known.
+    pub known: Failing,
+    /// The `started` in question.
+    pub started: EntryId,
+    /// The step.
+    pub step: StepId,
+}
+
+/// A doubt is over, or a blocked undo decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resolution {
+    /// What was found out, signed.
+    pub statement: Signed<ResolutionStatement>,
+    /// The step.
+    pub step: StepId,
+}
+
+/// An effect arrived after its `started` was closed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LateEffect {
+    /// What arrived.
+    pub report: Signed<EffectReport>,
+    /// The step.
+    pub step: StepId,
+}
+
+/// What a verifier found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckVerdict {
+    /// The world agrees.
+    Ok,
+    /// The world differs.
+    Mismatch,
+    /// It could not be checked. Never a mismatch.
+    Unknown,
+}
+
+/// One check of one resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// What was found.
+    pub found: Canon,
+    /// What was checked.
+    pub resource: ResourceRef,
+    /// The answer.
+    pub verdict: CheckVerdict,
+    /// Which verifier.
+    pub verifier: String,
+}
+
+/// What a mismatch leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfirmationMode {
+    /// The job fails.
+    Strict,
+    /// It is recorded, and the job goes on.
+    Warn,
+    /// The step parks until a person confirms.
+    Human,
+}
+
+/// Verifiers were run, or a person confirmed what they found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Confirmation {
+    /// What was found.
+    pub checks: Vec<Check>,
+    /// The parked confirmation that a person answers with this entry.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub confirms: Option<EntryId>,
+    /// What a mismatch leads to.
+    pub mode: ConfirmationMode,
+    /// The step that is about to use the resources.
+    pub step: StepId,
+}
+
+/// One effect to undo.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Undo {
+    /// The commit to undo.
+    pub commit: EntryId,
+    /// Its step.
+    pub step: StepId,
+}
+
+/// Opens a rollback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compensation {
+    /// Why.
+    pub reason: String,
+    /// What to undo, newest commit first.
+    pub undo: Vec<Undo>,
+}
+
+/// A step parks on a key, a time, or whichever comes first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Waiting {
+    /// The key that a signal may arrive on.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub key: Option<SignalKey>,
+    /// The step.
+    pub step: StepId,
+    /// The time at which it wakes anyway.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub until: Option<UnixMs>,
+}
+
+/// Something arrived from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Signal {
+    /// The caller's id: the same one twice is the same signal.
+    pub id: SignalKey,
+    /// The key that a wait takes it by.
+    pub key: SignalKey,
+    /// What it carries.
+    pub payload: Content,
+}
+
+/// The time that a step waited for has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timer {
+    /// The step.
+    pub step: StepId,
+    /// The `waiting` entry.
+    pub waiting: EntryId,
+}
+
+/// A task is handed to a child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delegation {
+    /// The child, whose id follows from parent, step and generation.
+    pub child: TrajectoryId,
+    /// The step.
+    pub step: StepId,
+    /// What the child is to do.
+    pub task: Content,
+    /// The child's writ, narrowed from this trajectory's.
+    pub writ: Signed<Writ>,
+}
+
+/// How a trajectory ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// All steps are done.
+    Completed,
+    /// A step failed, or the job was given up.
+    Failed,
+    /// Someone asked for it.
+    Cancelled,
+}
+
+/// A child has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DelegationResult {
+    /// What it answered.
+    pub answer: Content,
+    /// The child.
+    pub child: TrajectoryId,
+    /// How it ended.
+    pub end: End,
+    /// Its last entry.
+    pub head: Head,
+    /// What it used of what was carved out for it.
+    pub spent: Amounts,
+    /// The step.
+    pub step: StepId,
+}
+
+/// The world as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// The digest of the folded world.
+    pub world: Digest,
+}
+
+/// The registry changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Registration {
+    /// What is registered, signed.
+    pub statement: Signed<RegistrationStatement>,
+}
+
+/// Content was destroyed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Erased {
+    /// Why.
+    pub reason: String,
+    /// What: the trajectory's data key, by its digest.
+    pub what: Digest,
+}
+
+/// Someone wants it to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CancelRequested {
+    /// Whether what was done is to be undone.
+    pub compensate: bool,
+    /// Why.
+    pub reason: String,
+}
+
+/// It is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Completed {
+    /// The answer.
+    pub answer: Content,
+    /// What was done, without time, worker or signature.
+    pub run_hash: Digest,
+}
+
+/// It failed, or was cancelled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stopped {
+    /// Why.
+    pub error: Failing,
+    /// What was done, without time, worker or signature.
+    pub run_hash: Digest,
+}

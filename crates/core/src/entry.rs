@@ -1,0 +1,354 @@
+//! An entry: one fact in a trajectory, its canonical bytes, and the id that is their digest.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::value::RawValue;
+
+use crate::body;
+use crate::digest::{Digest, EntryId};
+use crate::ids::{Principal, TrajectoryId, WorkerId};
+use crate::json::{self, JsonError, Limits};
+use crate::time::UnixMs;
+
+/// The version of the format that this code reads and writes.
+pub const FORMAT_VERSION: u64 = 0;
+
+/// A position in a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Head {
+    /// The entry.
+    pub id: EntryId,
+    /// Its number, from 0.
+    pub seq: u64,
+}
+
+/// Who appends an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Author {
+    /// The worker that holds the trajectory, under its attempt.
+    Worker {
+        /// The fencing number.
+        attempt: u64,
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// Anyone allowed.
+    Principal(Principal),
+}
+
+/// An author as it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuthorShape {
+    #[serde(
+        default,
+        deserialize_with = "crate::content::some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    attempt: Option<u64>,
+    #[serde(
+        default,
+        deserialize_with = "crate::content::some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    principal: Option<Principal>,
+    #[serde(
+        default,
+        deserialize_with = "crate::content::some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    worker: Option<WorkerId>,
+}
+
+impl Serialize for Author {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shape = match self.clone() {
+            Self::Worker { attempt, worker } => {
+                AuthorShape { attempt: Some(attempt), principal: None, worker: Some(worker) }
+            }
+            Self::Principal(principal) => {
+                AuthorShape { attempt: None, principal: Some(principal), worker: None }
+            }
+        };
+        shape.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Author {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match AuthorShape::deserialize(deserializer)? {
+            AuthorShape { attempt: Some(attempt), principal: None, worker: Some(worker) } => {
+                Ok(Self::Worker { attempt, worker })
+            }
+            AuthorShape { attempt: None, principal: Some(principal), worker: None } => {
+                Ok(Self::Principal(principal))
+            }
+            _ => Err(de::Error::custom("an author is `{attempt, worker}` or `{principal}`")),
+        }
+    }
+}
+
+impl fmt::Display for Author {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Worker { attempt, worker } => write!(f, "{worker}#{attempt}"),
+            Self::Principal(principal) => write!(f, "{principal}"),
+        }
+    }
+}
+
+/// Declares the kinds of entries with their bodies.
+macro_rules! kinds {
+    ($($kind:ident($body:ident) = $name:literal: $help:literal,)*) => {
+        /// What kind of fact an entry is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Kind {
+            $(
+                #[doc = $help]
+                #[serde(rename = $name)]
+                $kind,
+            )*
+        }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            /// The kind as it is written.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+
+        /// The body of an entry.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+        #[serde(untagged)]
+        pub enum Body {
+            $(
+                #[doc = $help]
+                $kind(Box<body::$body>),
+            )*
+        }
+
+        impl Body {
+            /// The kind of this body.
+            pub const fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$kind(_) => Kind::$kind,)*
+                }
+            }
+
+            fn read(kind: Kind, text: &str) -> Result<Self, serde_json::Error> {
+                match kind {
+                    $(Kind::$kind => serde_json::from_str(text).map(Self::$kind),)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Root(Root) = "root": "Begins a trajectory.",
+    Branch(Branch) = "branch": "Begins a trajectory from a commit of another.",
+    Plan(Plan) = "plan": "The task graph.",
+    Attempt(Attempt) = "attempt": "A worker claimed the trajectory.",
+    Started(Started) = "started": "From here the effect may have happened.",
+    Commit(Commit) = "commit": "A step is done.",
+    Failure(Failure) = "failure": "A step's call failed.",
+    Rejection(Rejection) = "rejection": "A proposal was refused.",
+    PendingApproval(PendingApproval) = "pending_approval": "A proposal waits for people.",
+    Approval(Approval) = "approval": "An approver has spoken.",
+    InDoubt(InDoubt) = "in_doubt": "Nobody knows whether the effect happened.",
+    Resolution(Resolution) = "resolution": "A doubt is over.",
+    LateEffect(LateEffect) = "late_effect": "An effect arrived after its start was closed.",
+    Confirmation(Confirmation) = "confirmation": "Verifiers were run.",
+    Compensation(Compensation) = "compensation": "Opens a rollback.",
+    Waiting(Waiting) = "waiting": "A step parks on a key or a time.",
+    Signal(Signal) = "signal": "Something arrived from outside.",
+    Timer(Timer) = "timer": "The time that a step waited for has come.",
+    Delegation(Delegation) = "delegation": "A task is handed to a child.",
+    DelegationResult(DelegationResult) = "delegation_result": "A child has ended.",
+    Checkpoint(Checkpoint) = "checkpoint": "The digest of the world.",
+    Registration(Registration) = "registration": "The registry changes.",
+    Erased(Erased) = "erased": "Content was destroyed.",
+    CancelRequested(CancelRequested) = "cancel_requested": "Someone wants it to stop.",
+    Completed(Completed) = "completed": "It is done.",
+    Failed(Stopped) = "failed": "It failed.",
+    Cancelled(Stopped) = "cancelled": "It was cancelled.",
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What is hashed. Chain position and trajectory are part of it, so that equal bodies never collide
+/// and nothing can be moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// When.
+    pub at: UnixMs,
+    /// What.
+    pub body: Body,
+    /// Who.
+    pub by: Author,
+    /// The entry before; none at the beginning.
+    pub parent: Option<EntryId>,
+    /// The number, from 0.
+    pub seq: u64,
+    /// The trajectory.
+    pub trajectory: TrajectoryId,
+}
+
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Shape<'a> {
+            at: UnixMs,
+            body: &'a Body,
+            by: &'a Author,
+            kind: Kind,
+            parent: Option<EntryId>,
+            seq: u64,
+            trajectory: TrajectoryId,
+            v: u64,
+        }
+        let Self { at, body, by, parent, seq, trajectory } = self;
+        Shape {
+            at: *at,
+            body,
+            by,
+            kind: body.kind(),
+            parent: *parent,
+            seq: *seq,
+            trajectory: *trajectory,
+            v: FORMAT_VERSION,
+        }
+        .serialize(serializer)
+    }
+}
+
+/// Why bytes are not an entry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// Not strict JSON, or not in canonical form.
+    #[error("not canonical JSON: {0}")]
+    Json(#[from] JsonError),
+    /// Another format version.
+    #[error("format version {0} is not known to this program; use a newer one")]
+    Version(u64),
+    /// The fields do not fit.
+    #[error("not an entry: {0}")]
+    Shape(String),
+}
+
+/// One fact in a trajectory. The stored bytes are the hashed bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    id: EntryId,
+    bytes: Arc<[u8]>,
+    payload: Payload,
+}
+
+impl Entry {
+    /// Makes an entry of a payload: canonical bytes once, hash once.
+    pub fn new(payload: Payload) -> Result<Self, EntryError> {
+        let bytes = json::to_canonical(&payload)?;
+        if bytes.len() > Limits::DEFAULT.max_bytes {
+            return Err(EntryError::Shape(format!(
+                "{} bytes exceed the limit of {} for one entry; large values belong in blobs",
+                bytes.len(),
+                Limits::DEFAULT.max_bytes
+            )));
+        }
+        Ok(Self { id: EntryId::new(Digest::of(&bytes)), bytes: bytes.into(), payload })
+    }
+
+    /// Reads an entry from its bytes, which must be their own canonical form.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, EntryError> {
+        json::check_canonical(bytes, Limits::DEFAULT)?;
+        Ok(Self {
+            id: EntryId::new(Digest::of(bytes)),
+            payload: decode(bytes)?,
+            bytes: bytes.into(),
+        })
+    }
+
+    /// The digest of the bytes.
+    pub fn id(&self) -> EntryId {
+        self.id
+    }
+
+    /// The canonical bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What the entry says.
+    pub fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// The entry's number in its chain.
+    pub fn seq(&self) -> u64 {
+        self.payload.seq
+    }
+
+    /// What kind of fact it is.
+    pub fn kind(&self) -> Kind {
+        self.payload.body.kind()
+    }
+
+    /// Its position, as others name it.
+    pub fn head(&self) -> Head {
+        Head { id: self.id, seq: self.payload.seq }
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<Payload, EntryError> {
+    #[derive(Deserialize)]
+    struct Version {
+        v: u64,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Shape<'a> {
+        at: UnixMs,
+        #[serde(borrow)]
+        body: &'a RawValue,
+        by: Author,
+        kind: Kind,
+        #[serde(deserialize_with = "Option::deserialize")]
+        // null is spelled out: the field is never absent
+        parent: Option<EntryId>,
+        seq: u64,
+        trajectory: TrajectoryId,
+        v: u64,
+    }
+    let shape: Shape<'_> = serde_json::from_slice(bytes).map_err(|error| {
+        // A later format may have other fields: its version is the better answer.
+        match serde_json::from_slice(bytes) {
+            Ok(Version { v }) if v != FORMAT_VERSION => EntryError::Version(v),
+            _ => EntryError::Shape(error.to_string()),
+        }
+    })?;
+    if shape.v != FORMAT_VERSION {
+        return Err(EntryError::Version(shape.v));
+    }
+    let body = Body::read(shape.kind, shape.body.get())
+        .map_err(|error| EntryError::Shape(format!("body of `{}`: {error}", shape.kind)))?;
+    Ok(Payload {
+        at: shape.at,
+        body,
+        by: shape.by,
+        parent: shape.parent,
+        seq: shape.seq,
+        trajectory: shape.trajectory,
+    })
+}

@@ -1,0 +1,206 @@
+//! What a trajectory looks like from outside: one summary, and one row for each parked step. Both
+//! are functions of the state; stores write them in the append's transaction and understand none
+//! of it, so a new kind of entry touches no store.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::EntryId;
+use crate::entry::{Entry, Head};
+use crate::ids::{Principal, StepId, Tenant, TrajectoryId};
+use crate::time::UnixMs;
+
+/// Declares an enum that is stored and shown as a word.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The word.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+
+            /// The value of a word.
+            pub fn from_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.as_str() == word)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+words!(
+    /// What a trajectory is for.
+    TrajectoryKind {
+        /// A plan that workers drive.
+        Job = "job",
+        /// Calls as they come.
+        Session = "session",
+        /// Keys, policies, limits, freezes.
+        Registry = "registry",
+    }
+);
+words!(
+    /// How a trajectory stands.
+    Status {
+        /// Nobody has claimed it yet.
+        Queued = "queued",
+        /// There is something to do.
+        Running = "running",
+        /// Everything that could be done is; it waits for a person, a signal or a time.
+        Parked = "parked",
+        /// Done.
+        Completed = "completed",
+        /// Failed.
+        Failed = "failed",
+        /// Cancelled.
+        Cancelled = "cancelled",
+        /// A registry: it has no end.
+        Standing = "standing",
+    }
+);
+words!(
+    /// What a parked step waits for.
+    ParkedOn {
+        /// Approvers.
+        Approval = "approval",
+        /// A signal or a time.
+        Wait = "wait",
+        /// Somebody who knows whether it happened.
+        Doubt = "doubt",
+        /// A person to confirm what a verifier found.
+        Confirmation = "confirmation",
+        /// A person to decide about an undo that was refused or failed.
+        Undo = "undo",
+        /// A child trajectory.
+        Child = "child",
+    }
+);
+
+impl Status {
+    /// Whether the trajectory has ended.
+    pub fn ended(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// A trajectory in one row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The newest attempt; 0 when nobody has claimed it.
+    pub attempt: u64,
+    /// When it began.
+    pub begun_at: UnixMs,
+    /// When its newest entry was made.
+    pub changed_at: UnixMs,
+    /// What it is for.
+    pub kind: TrajectoryKind,
+    /// Who asked for it.
+    pub principal: Principal,
+    /// Whether a worker has something to do, whatever the time.
+    pub runnable: bool,
+    /// How it stands.
+    pub status: Status,
+    /// Whose it is; a registry is nobody's.
+    pub tenant: Option<Tenant>,
+    /// When a worker has something to do, if not before.
+    pub wake_at: Option<UnixMs>,
+}
+
+/// A parked step in one row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parked {
+    /// The entry that parked it.
+    pub entry: EntryId,
+    /// The key of the wait, or the channels of the approval.
+    pub key: Option<String>,
+    /// For people.
+    pub note: String,
+    /// What it waits for.
+    pub on: ParkedOn,
+    /// The step.
+    pub step: StepId,
+    /// When the waiting ends anyway.
+    pub until: Option<UnixMs>,
+}
+
+/// What an append changes in the projections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Projection {
+    /// The trajectory's row.
+    pub summary: Summary,
+    /// Steps whose row is gone.
+    pub unparked: Vec<StepId>,
+    /// Rows that are new or changed. A step in both lists is removed first.
+    pub parked: Vec<Parked>,
+}
+
+/// Under which condition entries may be appended, beside the expected head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// The newest attempt must be this one.
+    Attempt(u64),
+    /// Whoever is allowed: signals, approvals, cancel requests, resolutions, claims.
+    Open,
+}
+
+/// Entries that the state machine has let in, ready to be stored. Only `State::admit`
+/// makes one, so no store can be handed an illegal chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    pub(crate) trajectory: TrajectoryId,
+    pub(crate) expected: Option<Head>,
+    pub(crate) fence: Fence,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) head: Head,
+    pub(crate) projection: Projection,
+}
+
+impl Admitted {
+    /// The trajectory.
+    pub fn trajectory(&self) -> TrajectoryId {
+        self.trajectory
+    }
+
+    /// The head that the store must have; none when the trajectory begins.
+    pub fn expected(&self) -> Option<Head> {
+        self.expected
+    }
+
+    /// The fence.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// The entries, in order; at least one. They are stored together or not at all.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The head once they are stored.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The projections once they are stored.
+    pub fn projection(&self) -> &Projection {
+        &self.projection
+    }
+}

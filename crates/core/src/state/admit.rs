@@ -1,0 +1,235 @@
+//! Letting entries in: from bodies to [`Admitted`], checked against a copy of the state.
+
+use super::step::{Status, Step};
+use super::{AdmitError, Phase, State};
+use crate::body::End;
+use crate::entry::{Author, Body, Entry, Payload};
+use crate::ids::{Principal, StepId};
+use crate::projection::{
+    Admitted, Fence, Parked, ParkedOn, Projection, Status as Standing, Summary, TrajectoryKind,
+};
+use crate::time::UnixMs;
+
+/// Entries on their way into one append. They are stored together or not at all.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    base: State,
+    state: State,
+    fence: Fence,
+    entries: Vec<Entry>,
+    touched: Vec<StepId>,
+}
+
+impl State {
+    /// Begins an append on top of this state.
+    pub fn admit(&self) -> Admission {
+        Admission {
+            base: self.clone(),
+            state: self.clone(),
+            fence: Fence::Open,
+            entries: Vec::new(),
+            touched: Vec::new(),
+        }
+    }
+}
+
+impl Admission {
+    /// Adds an entry. Its number and parent follow from what is there; its time is never before its
+    /// parent's. A refused entry changes nothing, and others may still be added.
+    pub fn push(&mut self, at: UnixMs, by: Author, body: Body) -> Result<&Entry, AdmitError> {
+        let entry = Entry::new(Payload {
+            at: at.max(self.state.at()),
+            body,
+            by,
+            parent: self.state.head().map(|head| head.id),
+            seq: self.state.head().map_or(0, |head| head.seq + 1),
+            trajectory: self.state.trajectory(),
+        })?;
+        self.state.apply(&entry)?;
+        if let Author::Worker { attempt, .. } = entry.payload().by
+            && self.base.attempt() == attempt
+        {
+            self.fence = Fence::Attempt(attempt);
+        }
+        self.touched.extend(entry.payload().body.step().cloned());
+        let slot = self.entries.len();
+        self.entries.push(entry);
+        #[expect(clippy::indexing_slicing, reason = "the entry was pushed one line above")]
+        Ok(&self.entries[slot])
+    }
+
+    /// The state with everything added so far.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The append, and the state once it is stored. None when nothing was added.
+    pub fn finish(self) -> Option<(Admitted, State)> {
+        let Self { base, state, fence, entries, mut touched } = self;
+        if state.ended().is_some() && base.ended().is_none() {
+            touched.extend(base.parked().map(|parked| parked.step));
+        }
+        touched.sort();
+        touched.dedup();
+        let unparked =
+            touched.iter().filter(|step| base.parked_row(step).is_some()).cloned().collect();
+        let parked = touched.iter().filter_map(|step| state.parked_row(step)).collect();
+        let admitted = Admitted {
+            trajectory: state.trajectory(),
+            expected: base.head(),
+            fence,
+            entries,
+            head: state.head()?,
+            projection: Projection { summary: state.summary()?, unparked, parked },
+        };
+        (!admitted.entries.is_empty()).then_some((admitted, state))
+    }
+}
+
+impl Body {
+    /// The step that an entry is about, if it is about one.
+    pub fn step(&self) -> Option<&StepId> {
+        match self {
+            Self::Started(body) => Some(&body.proposal.step),
+            Self::Commit(body) => Some(&body.step),
+            Self::Failure(body) => Some(&body.step),
+            Self::Rejection(body) => Some(&body.proposal.step),
+            Self::PendingApproval(body) => Some(&body.proposal.step),
+            Self::Approval(body) => Some(&body.step),
+            Self::InDoubt(body) => Some(&body.step),
+            Self::Resolution(body) => Some(&body.step),
+            Self::LateEffect(body) => Some(&body.step),
+            Self::Confirmation(body) => Some(&body.step),
+            Self::Waiting(body) => Some(&body.step),
+            Self::Timer(body) => Some(&body.step),
+            Self::Delegation(body) => Some(&body.step),
+            Self::DelegationResult(body) => Some(&body.step),
+            Self::Root(_)
+            | Self::Branch(_)
+            | Self::Plan(_)
+            | Self::Attempt(_)
+            | Self::Compensation(_)
+            | Self::Signal(_)
+            | Self::Checkpoint(_)
+            | Self::Registration(_)
+            | Self::Erased(_)
+            | Self::CancelRequested(_)
+            | Self::Completed(_)
+            | Self::Failed(_)
+            | Self::Cancelled(_) => None,
+        }
+    }
+}
+
+impl State {
+    /// The trajectory in one row; none before it has begun.
+    pub fn summary(&self) -> Option<Summary> {
+        let beginning = self.beginning.as_ref()?;
+        let runnable = self.runnable();
+        let wake_at = self.timers.first().map(|(at, _)| *at).filter(|_| self.phase == Phase::Live);
+        Some(Summary {
+            attempt: self.attempt,
+            begun_at: beginning.begun_at,
+            changed_at: self.at,
+            kind: beginning.kind,
+            principal: Principal::clone(&beginning.principal),
+            runnable,
+            status: self.standing(beginning.kind, runnable),
+            tenant: self.tenant().cloned(),
+            wake_at,
+        })
+    }
+
+    fn standing(&self, kind: TrajectoryKind, runnable: bool) -> Standing {
+        match self.phase {
+            Phase::Ended(End::Completed) => Standing::Completed,
+            Phase::Ended(End::Failed) => Standing::Failed,
+            Phase::Ended(End::Cancelled) => Standing::Cancelled,
+            Phase::Unbegun | Phase::Live => match kind {
+                TrajectoryKind::Registry => Standing::Standing,
+                _ if self.attempt == 0 => Standing::Queued,
+                _ if runnable || kind == TrajectoryKind::Session => Standing::Running,
+                _ => Standing::Parked,
+            },
+        }
+    }
+
+    /// Whether a worker has something to do whatever the time. A session's next call comes from
+    /// outside, so only what it left open counts.
+    fn runnable(&self) -> bool {
+        if self.phase != Phase::Live || self.kind() == Some(TrajectoryKind::Registry) {
+            return false;
+        }
+        if self.wanting > 0 || (!self.meetings.is_empty() && !self.stopping()) {
+            return true;
+        }
+        if self.kind() == Some(TrajectoryKind::Session) {
+            return self.stopping() && self.may_fail().is_ok();
+        }
+        if self.stopping() {
+            return self.may_fail().is_ok()
+                || self.may_compensate().is_ok()
+                || self.next_undo().is_some_and(|undo| self.check_idle(&undo).is_ok());
+        }
+        self.may_complete().is_ok() || self.idle.size() > self.unconfirmed.size()
+    }
+
+    /// Whether nothing new may start.
+    pub(super) fn stopping(&self) -> bool {
+        self.failing || self.cancelling.is_some() || self.rollback.is_some()
+    }
+
+    /// Every parked step.
+    pub fn parked(&self) -> impl Iterator<Item = Parked> {
+        let live = self.phase == Phase::Live;
+        self.busy
+            .iter()
+            .chain(self.unconfirmed.keys())
+            .filter(move |_| live)
+            .filter_map(|step| self.parked_row(step))
+    }
+
+    /// A step's row, if it is parked.
+    fn parked_row(&self, id: &StepId) -> Option<Parked> {
+        if self.phase != Phase::Live {
+            return None;
+        }
+        let row = |on, entry, note: &str| {
+            Some(Parked {
+                entry,
+                key: None,
+                note: note.to_owned(),
+                on,
+                step: id.clone(),
+                until: None,
+            })
+        };
+        if let Some(entry) = self.unconfirmed.get(id) {
+            return row(ParkedOn::Confirmation, *entry, "a verifier found that the world differs");
+        }
+        let Step { status, .. } = self.step(id)?;
+        match status {
+            Status::Pending(pending) => Some(Parked {
+                key: Some(pending.channels.to_string()),
+                until: Some(pending.deadline),
+                ..row(ParkedOn::Approval, pending.entry, &pending.reason)?
+            }),
+            Status::Waiting { entry, key, until } => Some(Parked {
+                key: key.as_ref().map(ToString::to_string),
+                until: *until,
+                ..row(ParkedOn::Wait, *entry, "")?
+            }),
+            Status::InDoubt { entry, opened } => Some(Parked {
+                until: Some(opened.dead_at),
+                ..row(ParkedOn::Doubt, *entry, "nobody knows whether it happened")?
+            }),
+            Status::Blocked { entry } => {
+                row(ParkedOn::Undo, *entry, "an undo was refused or failed")
+            }
+            Status::Delegated { entry, child, .. } => {
+                Some(Parked { key: Some(child.to_string()), ..row(ParkedOn::Child, *entry, "")? })
+            }
+            _ => None,
+        }
+    }
+}

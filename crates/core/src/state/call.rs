@@ -1,0 +1,264 @@
+//! Opening a call: `started`, and its refusal: `rejection`. What the documents in them must say.
+
+use super::step::{Frozen, Opened, RowOutcome, RunRow, Start, Status};
+use super::{State, Why};
+use crate::body::{Proposal, Rejection, Started, StepKind, step_seed};
+use crate::digest::{Digest, PermitId, ProposalId};
+use crate::document::{Decision, Permit, Reason, Receipt, ReceiptResult, Verdict};
+use crate::entry::Entry;
+use crate::ids::StepId;
+use crate::signed::Signed;
+use crate::time::UnixMs;
+
+/// Names the first field that differs.
+macro_rules! same {
+    ($why:path, $($field:literal: $left:expr, $right:expr;)*) => {
+        $(if ($left) != ($right) { return Err($why($field)); })*
+    };
+}
+
+impl State {
+    /// Whether a call may be opened for this step now.
+    pub(super) fn may_start(&self, id: &StepId, now: UnixMs) -> Result<(), Why> {
+        if let Some(step) = self.step(id)
+            && let Status::Unknown { opened, refused } = &step.status
+        {
+            // Sending again under the same key is settling, not starting: it is legal while stopping.
+            return if *refused {
+                Err(Why::RecoveryRefused)
+            } else if opened.recovery.waits_for_death() && now < opened.dead_at {
+                Err(Why::TooEarly)
+            } else {
+                Ok(())
+            };
+        }
+        if self.rollback.is_some() {
+            self.is_next_undo(id)?;
+        } else {
+            self.may_work(id, &[StepKind::Call])?;
+        }
+        self.check_idle(id)?;
+        match self.step(id).and_then(|step| step.grant) {
+            Some(grant) if now > grant.expires => Err(Why::ApprovalExpired),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn started(&mut self, body: &Started, entry: &Entry) -> Result<(), Why> {
+        let at = entry.payload().at;
+        let Started { compensates, decision, permit, proposal, seed } = body;
+        let id = &proposal.step;
+        self.may_start(id, at)?;
+        let undoes = self.rollback.as_ref().and_then(|rollback| rollback.next());
+        let expected = match self.step(id).map(|step| &step.status) {
+            Some(Status::Unknown { opened, .. }) => opened.compensates,
+            _ => undoes.map(|undo| undo.commit),
+        };
+        if *compensates != expected {
+            return Err(Why::UndoNext);
+        }
+        let mut step = self.step_or_fresh(id);
+        let proposal_id = self.check_proposal(proposal, step.frozen.as_ref())?;
+        self.check_decision(decision, proposal_id, id, Verdict::Allow)?;
+        self.check_permit(permit, decision, proposal, proposal_id, step.generation)?;
+        let root_seed = self.seed().ok_or(Why::NotBegun)?;
+        if *seed != step_seed(root_seed, id, step.generation) {
+            return Err(Why::Seed);
+        }
+        let permit_id = permit.id();
+        let permit = permit.doc();
+        self.check_authority(permit, at)?;
+
+        step.frozen.get_or_insert_with(|| frozen(proposal, proposal_id));
+        step.starts.push(Start { id: entry.id(), accounted: false });
+        step.status = Status::Open(Opened {
+            started: entry.id(),
+            permit: permit_id,
+            attempt: permit.attempt,
+            effect: permit.effect,
+            recovery: permit.recovery,
+            dead_at: permit.dead_at,
+            reserve: permit.reserve,
+            compensates: *compensates,
+        });
+        self.reserved = self.reserved.plus(permit.reserve);
+        self.put(id, step);
+        Ok(())
+    }
+
+    /// The proposal's id; it must be the frozen one, if one was.
+    pub(super) fn check_proposal(
+        &self,
+        proposal: &Proposal,
+        frozen: Option<&Frozen>,
+    ) -> Result<ProposalId, Why> {
+        let id = proposal.id()?;
+        match frozen {
+            Some(frozen) if frozen.proposal != id => Err(Why::Frozen(proposal.step.clone())),
+            _ => Ok(id),
+        }
+    }
+
+    pub(super) fn check_decision(
+        &self,
+        decision: &Signed<Decision>,
+        proposal: ProposalId,
+        step: &StepId,
+        verdict: Verdict,
+    ) -> Result<(), Why> {
+        let doc = decision.doc();
+        let writ = self.writ().map(|(id, _)| id);
+        same!(Why::Decision,
+            "trajectory": doc.trajectory, self.trajectory;
+            "parent": Some(doc.parent), self.head.map(|head| head.id);
+            "step": doc.step, *step;
+            "proposal": doc.proposal, proposal;
+            "writ": Some(doc.writ), writ;
+            "verdict": doc.verdict, verdict;
+            "reason": doc.reason.is_some(), verdict == Verdict::Deny;
+        );
+        Ok(())
+    }
+
+    fn check_permit(
+        &self,
+        permit: &Signed<Permit>,
+        decision: &Signed<Decision>,
+        proposal: &Proposal,
+        proposal_id: ProposalId,
+        generation: u64,
+    ) -> Result<(), Why> {
+        let doc = permit.doc();
+        same!(Why::Permit,
+            "trajectory": doc.trajectory, self.trajectory;
+            "parent": Some(doc.parent), self.head.map(|head| head.id);
+            "decision": doc.decision, decision.id();
+            "step": doc.step, proposal.step;
+            "tool": doc.tool, proposal.tool;
+            "proposal": doc.proposal, proposal_id;
+            "idempotency_key": doc.idempotency_key, proposal.idempotency_key(self.trajectory);
+            "generation": doc.generation, generation;
+            "attempt": doc.attempt, self.attempt;
+            "dead_at": doc.dead_at >= doc.dispatch_by, true;
+        );
+        Ok(())
+    }
+
+    /// Tool, ceiling, window and budget, as far as the fold knows them.
+    fn check_authority(&self, permit: &Permit, at: UnixMs) -> Result<(), Why> {
+        let (_, writ) = self.writ().ok_or(Why::WrongKindOfTrajectory)?;
+        if !writ.allows(&permit.tool) {
+            return Err(Why::Tool);
+        }
+        if permit.effect > writ.effect {
+            return Err(Why::Ceiling { effect: permit.effect, ceiling: writ.effect });
+        }
+        if !writ.window.contains(at) {
+            return Err(Why::WritWindow);
+        }
+        let used = self.spent.plus(self.reserved).plus(permit.reserve);
+        writ.budget.exceeded_by(&used).map_or(Ok(()), |dimension| Err(Why::Budget(dimension)))
+    }
+
+    /// The receipt must be the next one of the chain of receipts, and say `result`.
+    pub(super) fn check_receipt(
+        &self,
+        receipt: &Signed<Receipt>,
+        step: &StepId,
+        permit: Option<PermitId>,
+        result: ReceiptResult,
+    ) -> Result<(), Why> {
+        let doc = receipt.doc();
+        same!(Why::Receipt,
+            "trajectory": doc.trajectory, self.trajectory;
+            "step": doc.step, *step;
+            "permit": doc.permit, permit;
+            "prev": doc.prev, self.last_receipt;
+            "lamport": doc.lamport, self.lamport + 1;
+            "result": doc.result, result;
+        );
+        Ok(())
+    }
+
+    pub(super) fn take_receipt(&mut self, receipt: &Signed<Receipt>) {
+        self.last_receipt = Some(receipt.id());
+        self.lamport = receipt.doc().lamport;
+    }
+
+    /// For which reasons a proposal for this step may be refused now.
+    pub(super) fn may_reject(&self, id: &StepId, now: UnixMs) -> Result<Refusable, Why> {
+        match self.step(id).map(|step| &step.status) {
+            Some(Status::Denied { .. }) => Ok(Refusable::Only(Reason::ApprovalDenied)),
+            Some(Status::Pending(pending)) if now > pending.deadline => {
+                Ok(Refusable::Only(Reason::ApprovalExpired))
+            }
+            Some(Status::Unknown { refused: false, .. }) => Ok(Refusable::Any),
+            _ if self.rollback.is_some() => {
+                self.is_next_undo(id)?;
+                self.check_idle(id)?;
+                Ok(Refusable::Any)
+            }
+            _ => {
+                self.may_work(id, &[StepKind::Call, StepKind::Delegate])?;
+                Ok(Refusable::Any)
+            }
+        }
+    }
+
+    pub(super) fn rejection(&mut self, body: &Rejection, entry: &Entry) -> Result<(), Why> {
+        let Rejection { decision, proposal, receipt } = body;
+        let id = &proposal.step;
+        let refusable = self.may_reject(id, entry.payload().at)?;
+        let reason = decision.doc().reason.ok_or(Why::Decision("reason"))?;
+        let fits = match refusable {
+            Refusable::Only(only) => reason == only,
+            Refusable::Any => reason != Reason::ApprovalDenied,
+        };
+        if !fits {
+            return Err(Why::Reason);
+        }
+        let mut step = self.step_or_fresh(id);
+        let proposal_id = self.check_proposal(proposal, step.frozen.as_ref())?;
+        self.check_decision(decision, proposal_id, id, Verdict::Deny)?;
+        self.check_receipt(receipt, id, None, ReceiptResult::Refused { reason })?;
+
+        self.take_receipt(receipt);
+        if let Status::Unknown { refused, .. } = &mut step.status {
+            // The doubt stays: refusing to find out does not make it undone.
+            *refused = true;
+        } else {
+            step.frozen.get_or_insert_with(|| frozen(proposal, proposal_id));
+            step.row = Some(std::sync::Arc::new(RunRow {
+                step: id.clone(),
+                generation: step.generation,
+                tool: Some(proposal.tool.clone()),
+                args: Some(Digest::of(proposal.args.as_bytes())),
+                outcome: RowOutcome::Rejected,
+                observation: None,
+                delta: None,
+            }));
+            step.status = self.failed_status(id, entry);
+        }
+        self.put(id, step);
+        Ok(())
+    }
+
+    /// A step that cannot succeed fails; an undo that cannot succeed blocks until a person decides.
+    pub(super) fn failed_status(&self, id: &StepId, entry: &Entry) -> Status {
+        if self.is_next_undo(id).is_ok() {
+            Status::Blocked { entry: entry.id() }
+        } else {
+            Status::Failed { by: entry.head() }
+        }
+    }
+}
+
+/// Which reasons for a refusal fit.
+pub(super) enum Refusable {
+    Any,
+    Only(Reason),
+}
+
+pub(super) fn frozen(proposal: &Proposal, id: ProposalId) -> Frozen {
+    Frozen { proposal: id, tool: proposal.tool.clone(), args: Digest::of(proposal.args.as_bytes()) }
+}

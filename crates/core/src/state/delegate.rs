@@ -1,0 +1,82 @@
+//! Handing a task to a child: `delegation`, `delegation_result`.
+
+use super::settle::row;
+use super::step::{RowOutcome, Status};
+use super::{State, Why};
+use crate::body::{Delegation, DelegationResult, End, StepKind};
+use crate::digest::{Digest, EntryId};
+use crate::document::Outcome;
+use crate::entry::Entry;
+use crate::ids::{StepId, TrajectoryId};
+use crate::time::UnixMs;
+use crate::world::Delta;
+
+impl State {
+    pub(super) fn may_delegate(&self, id: &StepId) -> Result<(), Why> {
+        self.may_work(id, &[StepKind::Delegate])
+    }
+
+    /// The child's writ narrows ours, roots the child, and its budget is carved out of what is left.
+    pub(super) fn delegation(
+        &mut self,
+        body: &Delegation,
+        entry: EntryId,
+        at: UnixMs,
+    ) -> Result<(), Why> {
+        let id = &body.step;
+        self.may_delegate(id)?;
+        let mut step = self.step_or_fresh(id);
+        if body.child != TrajectoryId::of_child(self.trajectory, id, step.generation) {
+            return Err(Why::ChildId);
+        }
+        let (writ_id, writ) = self.writ().ok_or(Why::WrongKindOfTrajectory)?;
+        let child = body.writ.doc();
+        child.narrows(writ, writ_id)?;
+        if child.trajectory != Some(body.child) {
+            return Err(Why::WritElsewhere);
+        }
+        if !writ.window.contains(at) {
+            return Err(Why::WritWindow);
+        }
+        let carved = child.budget.carved();
+        let used = self.spent.plus(self.reserved).plus(carved);
+        if let Some(dimension) = writ.budget.exceeded_by(&used) {
+            return Err(Why::Budget(dimension));
+        }
+        self.reserved = self.reserved.plus(carved);
+        step.status = Status::Delegated { entry, child: body.child, carved };
+        self.put(id, step);
+        Ok(())
+    }
+
+    pub(super) fn delegation_result(
+        &mut self,
+        body: &DelegationResult,
+        entry: &Entry,
+    ) -> Result<(), Why> {
+        let id = &body.step;
+        let carved = match self.step(id).map(|step| &step.status) {
+            Some(Status::Delegated { child, carved, .. }) if *child == body.child => *carved,
+            Some(Status::Delegated { .. }) => return Err(Why::OtherChild),
+            other => {
+                return Err(Why::StepStatus {
+                    step: id.clone(),
+                    status: other.map_or("idle", Status::as_str),
+                });
+            }
+        };
+        let empty: Digest = Delta::default().digest()?;
+        self.reserved = self.reserved.minus(carved);
+        self.spent = self.spent.plus(body.spent);
+        if body.end == End::Completed {
+            self.settle_done(id, Outcome::Pure, body.answer.digest(), empty, entry);
+        } else {
+            let mut step = self.step_or_fresh(id);
+            step.row =
+                Some(row(id, &step, RowOutcome::Step(Outcome::PermanentFailure), None, None));
+            step.status = Status::Failed { by: entry.head() };
+            self.put(id, step);
+        }
+        Ok(())
+    }
+}

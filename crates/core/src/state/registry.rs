@@ -1,0 +1,116 @@
+//! The registry: `registration`, and what folding them yields.
+
+use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
+
+use super::{State, Why};
+use crate::amounts::Budget;
+use crate::body::Registration;
+use crate::digest::{Digest, WritId};
+use crate::document::{FreezeTarget, RegistryItem};
+use crate::ids::Tenant;
+use crate::keys::KeyId;
+use crate::projection::TrajectoryKind;
+use crate::time::{UnixMs, Window};
+use crate::trust::{Keyring, Role, TrustedKey};
+
+/// What the registry says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Registry {
+    keys: Keyring,
+    revoked_writs: RedBlackTreeSetSync<WritId>,
+    policy: Option<Digest>,
+    catalogue: Option<Digest>,
+    limits: RedBlackTreeMapSync<Tenant, Budget>,
+    frozen: RedBlackTreeSetSync<FreezeTarget>,
+}
+
+impl Registry {
+    pub(super) fn owned_by(owner: KeyId) -> Result<Self, Why> {
+        KeyId::parse(&owner.to_string())?;
+        let mut registry = Self::default();
+        registry.keys.enrol(TrustedKey {
+            key: owner,
+            name: "owner".to_owned(),
+            revoked_at: None,
+            roles: [Role::Owner].into(),
+            tenant: None,
+            valid: Window { not_before: UnixMs(0), not_after: UnixMs(u64::MAX) },
+        });
+        Ok(registry)
+    }
+
+    /// The keys, with their roles.
+    pub fn keys(&self) -> &Keyring {
+        &self.keys
+    }
+
+    /// Whether a writ was revoked.
+    pub fn is_revoked(&self, writ: &WritId) -> bool {
+        self.revoked_writs.contains(writ)
+    }
+
+    /// The policy set in force.
+    pub fn policy(&self) -> Option<Digest> {
+        self.policy
+    }
+
+    /// The tool catalogue in force.
+    pub fn catalogue(&self) -> Option<Digest> {
+        self.catalogue
+    }
+
+    /// A tenant's daily limit.
+    pub fn limit(&self, tenant: &Tenant) -> Option<&Budget> {
+        self.limits.get(tenant)
+    }
+
+    /// Whether something is frozen by name; a freeze of everything is asked for by itself.
+    pub fn is_frozen(&self, target: &FreezeTarget) -> bool {
+        self.frozen.contains(target)
+    }
+
+    fn register(&mut self, item: &RegistryItem, at: UnixMs) {
+        match item {
+            RegistryItem::Key(key) => self.keys.enrol(key.clone()),
+            RegistryItem::RevokeKey(key) => self.keys.revoke(key, at),
+            RegistryItem::RevokeWrit(writ) => {
+                self.revoked_writs.insert_mut(*writ);
+            }
+            RegistryItem::Policy(digest) => self.policy = Some(*digest),
+            RegistryItem::Catalogue(digest) => self.catalogue = Some(*digest),
+            RegistryItem::Limit(limit) => {
+                self.limits.insert_mut(limit.tenant.clone(), limit.daily);
+            }
+            RegistryItem::Freeze(target) => {
+                self.frozen.insert_mut(target.clone());
+            }
+            RegistryItem::Unfreeze(target) => {
+                self.frozen.remove_mut(target);
+            }
+        }
+    }
+}
+
+impl State {
+    pub(super) fn registration(&mut self, body: &Registration, at: UnixMs) -> Result<(), Why> {
+        if self.kind() != Some(TrajectoryKind::Registry) {
+            return Err(Why::WrongKindOfTrajectory);
+        }
+        let statement = body.statement.doc();
+        if statement.registry != self.trajectory {
+            return Err(Why::OtherTrajectory);
+        }
+        if Some(statement.parent) != self.head.map(|head| head.id) {
+            return Err(Why::Parent);
+        }
+        self.registry
+            .keys
+            .check(statement.key, statement.item.roles(), None, at)
+            .map_err(Why::Signer)?;
+        if let RegistryItem::Key(key) = &statement.item {
+            KeyId::parse(&key.key.to_string())?;
+        }
+        self.registry.register(&statement.item, at);
+        Ok(())
+    }
+}

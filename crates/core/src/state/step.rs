@@ -1,0 +1,299 @@
+//! A step as the fold sees it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use crate::amounts::Amounts;
+use crate::digest::{Digest, EntryId, PermitId, ProposalId};
+use crate::document::{Outcome, Recovery};
+use crate::entry::Head;
+use crate::ids::{SignalKey, StepId, ToolName, TrajectoryId};
+use crate::keys::KeyId;
+use crate::time::UnixMs;
+use crate::writ::Effect;
+
+/// A step: where it stands, and what of its past still binds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The number of the effect that is open or comes next, from 1.
+    pub generation: u64,
+    /// What was frozen by the first `started` or `pending_approval`.
+    pub frozen: Option<Frozen>,
+    /// An approval that is not spent.
+    pub grant: Option<Grant>,
+    /// Every `started` of the step.
+    pub starts: Vec<Start>,
+    /// Where it stands.
+    pub status: Status,
+    /// Its row in the run hash, once there is something to say.
+    pub row: Option<Arc<RunRow>>,
+}
+
+impl Step {
+    pub(super) fn fresh() -> Self {
+        Self {
+            generation: 1,
+            frozen: None,
+            grant: None,
+            starts: Vec::new(),
+            status: Status::Idle,
+            row: None,
+        }
+    }
+
+    /// The `started` that is not closed, or in doubt.
+    pub(super) fn open_start(&self) -> Option<EntryId> {
+        match &self.status {
+            Status::Open(opened) | Status::InDoubt { opened, .. } => Some(opened.started),
+            _ => None,
+        }
+    }
+
+    /// How many effects of this step could still arrive late.
+    pub(super) fn unaccounted(&self) -> usize {
+        let open = self.open_start();
+        self.starts.iter().filter(|start| !start.accounted && Some(start.id) != open).count()
+    }
+}
+
+/// What every retry must propose again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frozen {
+    /// The proposal.
+    pub proposal: ProposalId,
+    /// Its tool.
+    pub tool: ToolName,
+    /// The digest of its arguments.
+    pub args: Digest,
+}
+
+/// An approval by a full quorum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The `pending_approval` that was approved.
+    pub pending: EntryId,
+    /// Until when.
+    pub expires: UnixMs,
+}
+
+/// A `started`, for effects that arrive late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The entry.
+    pub id: EntryId,
+    /// Whether its effect is in the chain.
+    pub accounted: bool,
+}
+
+/// An open call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The `started`.
+    pub started: EntryId,
+    /// Its permit.
+    pub permit: PermitId,
+    /// The attempt that may have dispatched it.
+    pub attempt: u64,
+    /// What it does to the world.
+    pub effect: Effect,
+    /// How it may be recovered.
+    pub recovery: Recovery,
+    /// From when it can no longer land.
+    pub dead_at: UnixMs,
+    /// What is set aside for it.
+    pub reserve: Amounts,
+    /// The commit that it undoes.
+    pub compensates: Option<EntryId>,
+}
+
+/// Where a step stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It may begin, or begin again.
+    Idle,
+    /// A call is open.
+    Open(Opened),
+    /// A call ended without anyone knowing how; it may be sent again.
+    Unknown {
+        /// The call.
+        opened: Opened,
+        /// Whether sending it again was refused.
+        refused: bool,
+    },
+    /// Nobody knows, and nobody may try.
+    InDoubt {
+        /// The `in_doubt` entry.
+        entry: EntryId,
+        /// The call.
+        opened: Opened,
+    },
+    /// It waits for approvers.
+    Pending(Pending),
+    /// An approver said no.
+    Denied {
+        /// The `pending_approval`.
+        pending: EntryId,
+    },
+    /// It waits for a signal or a time.
+    Waiting {
+        /// The `waiting` entry.
+        entry: EntryId,
+        /// The signal's key.
+        key: Option<SignalKey>,
+        /// The time.
+        until: Option<UnixMs>,
+    },
+    /// The time it waited for has come.
+    Fired {
+        /// The `timer` entry.
+        timer: EntryId,
+    },
+    /// A child works on it.
+    Delegated {
+        /// The `delegation` entry.
+        entry: EntryId,
+        /// The child.
+        child: TrajectoryId,
+        /// What was carved out.
+        carved: Amounts,
+    },
+    /// An undo that was refused or failed: a person must decide.
+    Blocked {
+        /// The entry that blocked it.
+        entry: EntryId,
+    },
+    /// Done.
+    Done {
+        /// The entry that says so.
+        by: Head,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Failed, refused or given up.
+    Failed {
+        /// The entry that says so.
+        by: Head,
+    },
+}
+
+/// A proposal before its approvers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The `pending_approval` entry.
+    pub entry: EntryId,
+    /// How many approvers it takes.
+    pub quorum: u64,
+    /// Who has approved.
+    pub approvers: Arc<BTreeSet<KeyId>>,
+    /// Until when approvals are taken.
+    pub deadline: UnixMs,
+    /// The earliest expiry among the approvals.
+    pub expires: Option<UnixMs>,
+    /// Where it is asked.
+    pub channels: Arc<str>,
+    /// Why it is asked.
+    pub reason: Arc<str>,
+}
+
+impl Status {
+    /// One word or two, for errors.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Open(_) => "open",
+            Self::Unknown { .. } => "of unknown outcome",
+            Self::InDoubt { .. } => "in doubt",
+            Self::Pending(_) => "pending approval",
+            Self::Denied { .. } => "denied",
+            Self::Waiting { .. } => "waiting",
+            Self::Fired { .. } => "woken by its timer",
+            Self::Delegated { .. } => "delegated",
+            Self::Blocked { .. } => "blocked",
+            Self::Done { .. } => "done",
+            Self::Failed { .. } => "failed",
+        }
+    }
+
+    /// Whether nothing more happens to the step.
+    pub fn settled(&self) -> bool {
+        matches!(self, Self::Done { .. } | Self::Failed { .. })
+    }
+
+    /// Whether the trajectory may not end while a step stands so.
+    pub(super) fn holds(&self) -> bool {
+        matches!(
+            self,
+            Self::Open(_)
+                | Self::Unknown { .. }
+                | Self::InDoubt { .. }
+                | Self::Delegated { .. }
+                | Self::Blocked { .. }
+        )
+    }
+
+    /// Whether a worker has something to do about it, whatever the time.
+    pub(super) fn wants_worker(&self) -> bool {
+        match self {
+            Self::Open(_) | Self::Denied { .. } | Self::Fired { .. } => true,
+            Self::Unknown { opened, refused } => *refused || !opened.recovery.waits_for_death(),
+            _ => false,
+        }
+    }
+
+    /// When something changes about it by itself.
+    pub(super) fn wakes_at(&self) -> Option<UnixMs> {
+        match self {
+            Self::Waiting { until, .. } => *until,
+            Self::Pending(pending) => Some(pending.deadline),
+            Self::Unknown { opened, refused: false } if opened.recovery.waits_for_death() => {
+                Some(opened.dead_at)
+            }
+            Self::InDoubt { opened, .. } if opened.recovery == Recovery::Probe => {
+                Some(opened.dead_at)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How a step's row in the run hash ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowOutcome {
+    /// As the entry says.
+    Step(Outcome),
+    /// The Guardian said no.
+    Rejected,
+    /// Nobody will ever know.
+    GivenUp,
+}
+
+impl Serialize for RowOutcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Step(outcome) => outcome.serialize(serializer),
+            Self::Rejected => serializer.serialize_str("rejected"),
+            Self::GivenUp => serializer.serialize_str("given_up"),
+        }
+    }
+}
+
+/// What the run hash says of a step: no time, no worker, no signature.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RunRow {
+    /// The step.
+    pub step: StepId,
+    /// The generation that ended.
+    pub generation: u64,
+    /// The tool, if one was called.
+    pub tool: Option<ToolName>,
+    /// The digest of its arguments.
+    pub args: Option<Digest>,
+    /// How it ended.
+    pub outcome: RowOutcome,
+    /// The digest of what it returned.
+    pub observation: Option<Digest>,
+    /// The digest of what it changed.
+    pub delta: Option<Digest>,
+}

@@ -1,0 +1,263 @@
+//! Whose signature counts for what: roles, the trust root that a verifier supplies, the keyring
+//! that it becomes. Keys that travel inside a bundle are hints and never get in here.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use rpds::RedBlackTreeMapSync;
+use serde::{Deserialize, Serialize};
+
+use crate::content::some;
+use crate::ids::Tenant;
+use crate::json::{Canon, JsonError};
+use crate::keys::{KeyError, KeyId};
+use crate::time::{UnixMs, Window};
+
+/// What a key may sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Registrations: keys, revocations, policies, catalogues, limits.
+    Owner,
+    /// Writs that no other writ stands above.
+    Issuer,
+    /// Decisions and permits.
+    Guardian,
+    /// Receipts and effects.
+    Executor,
+    /// Approvals.
+    Approver,
+    /// Resolutions of doubts, freezes.
+    Operator,
+    /// Checkpoints of the transparency log.
+    Sealer,
+    /// Cosignatures on checkpoints.
+    Witness,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 8] = [
+        Self::Owner,
+        Self::Issuer,
+        Self::Guardian,
+        Self::Executor,
+        Self::Approver,
+        Self::Operator,
+        Self::Sealer,
+        Self::Witness,
+    ];
+
+    /// The role's name, as in a trust root.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Owner => "owner",
+            Self::Issuer => "issuer",
+            Self::Guardian => "guardian",
+            Self::Executor => "executor",
+            Self::Approver => "approver",
+            Self::Operator => "operator",
+            Self::Sealer => "sealer",
+            Self::Witness => "witness",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A key with what it is trusted for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrustedKey {
+    /// The key.
+    pub key: KeyId,
+    /// What people call it.
+    pub name: String,
+    /// From when it was revoked as compromised; rotation is `valid.not_after` instead.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<UnixMs>,
+    /// What it may sign.
+    pub roles: BTreeSet<Role>,
+    /// The only tenant it may sign for; absent means every tenant.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Tenant>,
+    /// When it may sign.
+    pub valid: Window,
+}
+
+/// Why a signature does not count, although it may be genuine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    /// The trust root does not know the key.
+    #[error("key `{0}` is not in the trust root")]
+    Unknown(KeyId),
+    /// The key lacks the role.
+    #[error("key `{key}` lacks the role {needed} that this document needs")]
+    WrongRole {
+        /// The key.
+        key: KeyId,
+        /// The roles that would do.
+        needed: String,
+    },
+    /// The key is another tenant's.
+    #[error("key `{key}` may not sign for tenant `{tenant}`")]
+    WrongTenant {
+        /// The key.
+        key: KeyId,
+        /// The tenant it signed for.
+        tenant: Tenant,
+    },
+    /// Outside the key's validity.
+    #[error("key `{key}` was not valid at {at}")]
+    OutsideValidity {
+        /// The key.
+        key: KeyId,
+        /// When it signed.
+        at: UnixMs,
+    },
+    /// The key was revoked. Nothing here proves that the signature is older than the revocation.
+    #[error(
+        "key `{key}` was revoked at {revoked_at}, and nothing proves that this was signed before"
+    )]
+    Revoked {
+        /// The key.
+        key: KeyId,
+        /// From when.
+        revoked_at: UnixMs,
+    },
+}
+
+/// The file that a verifier supplies: the only keys that count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrustRoot {
+    /// The keys.
+    pub keys: Vec<TrustedKey>,
+    /// Always [`TrustRoot::TYPE`].
+    #[serde(rename = "type")]
+    pub type_: String,
+}
+
+/// Why a trust root was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TrustError {
+    /// Not strict JSON of the right shape.
+    #[error("the trust root cannot be read: {0}")]
+    Json(#[from] JsonError),
+    /// Another type of document.
+    #[error("the trust root has the type `{0}`, expected `gesta.trust.v0`")]
+    Type(String),
+    /// A malformed or weak key.
+    #[error("the trust root names a bad key: {0}")]
+    Key(#[from] KeyError),
+    /// The same key twice.
+    #[error("the trust root names the key `{0}` twice")]
+    Duplicate(KeyId),
+}
+
+impl TrustRoot {
+    /// The type of the document.
+    pub const TYPE: &'static str = "gesta.trust.v0";
+
+    /// A trust root of these keys.
+    pub fn new(keys: Vec<TrustedKey>) -> Self {
+        Self { keys, type_: Self::TYPE.to_owned() }
+    }
+
+    /// Reads a trust root from JSON text.
+    pub fn parse(text: &[u8]) -> Result<Self, TrustError> {
+        let root: Self = Canon::parse(text)?.read()?;
+        if root.type_ != Self::TYPE {
+            return Err(TrustError::Type(root.type_));
+        }
+        root.keyring()?;
+        Ok(root)
+    }
+
+    /// The keyring of these keys. Weak and repeated keys are refused.
+    pub fn keyring(&self) -> Result<Keyring, TrustError> {
+        let mut keyring = Keyring::default();
+        for key in &self.keys {
+            KeyId::parse(&key.key.to_string())?;
+            if keyring.get(&key.key).is_some() {
+                return Err(TrustError::Duplicate(key.key));
+            }
+            keyring.enrol(key.clone());
+        }
+        Ok(keyring)
+    }
+}
+
+/// Keys by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keyring(RedBlackTreeMapSync<KeyId, TrustedKey>);
+
+impl Keyring {
+    /// A key, if it is known.
+    pub fn get(&self, key: &KeyId) -> Option<&TrustedKey> {
+        self.0.get(key)
+    }
+
+    /// All keys, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &TrustedKey> {
+        self.0.values()
+    }
+
+    /// Adds a key, or replaces what was said of it.
+    pub fn enrol(&mut self, key: TrustedKey) {
+        self.0.insert_mut(key.key, key);
+    }
+
+    /// Marks a key as compromised. The earlier of two revocations stands.
+    pub fn revoke(&mut self, key: &KeyId, at: UnixMs) {
+        if let Some(known) = self.0.get(key) {
+            let mut revoked = known.clone();
+            revoked.revoked_at = Some(known.revoked_at.map_or(at, |earlier| earlier.min(at)));
+            self.0.insert_mut(*key, revoked);
+        }
+    }
+
+    /// Adds what a verified registry says. What this keyring says of a key stands, except that a
+    /// revocation on either side counts.
+    pub fn extend(&mut self, registry: &Self) {
+        for key in registry.iter() {
+            if self.get(&key.key).is_none() {
+                self.enrol(key.clone());
+            } else if let Some(at) = key.revoked_at {
+                self.revoke(&key.key, at);
+            }
+        }
+    }
+
+    /// Whether a signature by `key` counts: one of `roles`, for `tenant`, at `at`.
+    pub fn check(
+        &self,
+        key: KeyId,
+        roles: &[Role],
+        tenant: Option<&Tenant>,
+        at: UnixMs,
+    ) -> Result<(), Distrust> {
+        let known = self.get(&key).ok_or(Distrust::Unknown(key))?;
+        if let Some(revoked_at) = known.revoked_at {
+            return Err(Distrust::Revoked { key, revoked_at });
+        }
+        if !roles.iter().any(|role| known.roles.contains(role)) {
+            let needed =
+                roles.iter().map(|role| format!("`{role}`")).collect::<Vec<_>>().join(" or ");
+            return Err(Distrust::WrongRole { key, needed });
+        }
+        if let (Some(only), Some(tenant)) = (&known.tenant, tenant)
+            && only != tenant
+        {
+            return Err(Distrust::WrongTenant { key, tenant: tenant.clone() });
+        }
+        if !known.valid.contains(at) {
+            return Err(Distrust::OutsideValidity { key, at });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,14 @@
+//! Gesta's stores: one narrow port, and SQLite, PostgreSQL and memory behind it.
+//!
+//! The embedded default is one SQLite file; PostgreSQL serves many workers on many machines; memory
+//! is for simulation. Each is a Cargo feature but memory. One conformance suite runs against all.
+
+pub mod clock;
+pub mod error;
+pub mod memory;
+pub mod port;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+pub use error::{AppendError, StoreError};
+pub use port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};

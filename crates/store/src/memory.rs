@@ -1,0 +1,314 @@
+//! The memory store: the port's semantics and nothing else. The others are compared with it, and
+//! the simulator runs on it.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use gesta_core::content::BlobRef;
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::EffectReport;
+use gesta_core::entry::{Entry, Head};
+use gesta_core::ids::{StepId, TrajectoryId, WorkerId};
+use gesta_core::projection::{Admitted, Fence, Parked, Projection, Summary};
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+
+use crate::clock::Clock;
+use crate::error::{AppendError, StoreError};
+use crate::port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
+
+/// A store that lives as long as the process.
+pub struct MemoryStore {
+    clock: Clock,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    trajectories: BTreeMap<TrajectoryId, Chain>,
+    workers: BTreeMap<WorkerId, UnixMs>,
+    effects: BTreeMap<(TrajectoryId, UnixMs, Digest), Signed<EffectReport>>,
+    blobs: BTreeMap<Digest, Vec<u8>>,
+}
+
+struct Chain {
+    head: Head,
+    entries: Vec<StoredEntry>,
+    summary: Summary,
+    parked: BTreeMap<StepId, Parked>,
+    owner: Option<WorkerId>,
+}
+
+impl MemoryStore {
+    /// An empty store whose leases are counted by `clock`.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, tables: Mutex::default() }
+    }
+
+    /// Nothing in here panics half-way through a change, so a poisoned lock guards whole tables.
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn append(&self, admitted: Admitted) -> Result<Head, AppendError> {
+        self.tables().append(&admitted)
+    }
+
+    async fn entries(
+        &self,
+        trajectory: TrajectoryId,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<StoredEntry>, StoreError> {
+        let tables = self.tables();
+        let entries = tables.trajectories.get(&trajectory).map_or(&[][..], |chain| &chain.entries);
+        Ok(entries.iter().skip(index(from)).take(max).cloned().collect())
+    }
+
+    async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError> {
+        Ok(self.tables().trajectories.iter().find_map(|(trajectory, chain)| {
+            let entry = chain.entries.iter().find(|entry| entry.id == id)?;
+            Some((*trajectory, entry.seq))
+        }))
+    }
+
+    async fn trajectory(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Option<TrajectoryRow>, StoreError> {
+        Ok(self.tables().trajectories.get(&trajectory).map(|chain| chain.row(trajectory)))
+    }
+
+    async fn list(&self, listing: &Listing, max: usize) -> Result<Vec<TrajectoryRow>, StoreError> {
+        let after = listing.after.map_or(Bound::Unbounded, Bound::Excluded);
+        Ok(self
+            .tables()
+            .trajectories
+            .range((after, Bound::Unbounded))
+            .filter(|(_, chain)| listing.status.is_none_or(|status| chain.summary.status == status))
+            .take(max)
+            .map(|(trajectory, chain)| chain.row(*trajectory))
+            .collect())
+    }
+
+    async fn parked(
+        &self,
+        listing: &ParkedListing,
+        max: usize,
+    ) -> Result<Vec<ParkedRow>, StoreError> {
+        let matches = |row: &ParkedRow| {
+            let here = (row.trajectory, &row.parked.step);
+            listing.after.as_ref().is_none_or(|(trajectory, step)| here > (*trajectory, step))
+                && listing.on.is_none_or(|on| row.parked.on == on)
+                && listing.trajectory.is_none_or(|trajectory| row.trajectory == trajectory)
+        };
+        Ok(self
+            .tables()
+            .trajectories
+            .iter()
+            .flat_map(|(&trajectory, chain)| {
+                chain.parked.values().map(move |parked| (trajectory, parked))
+            })
+            .map(|(trajectory, parked)| ParkedRow { trajectory, parked: parked.clone() })
+            .filter(matches)
+            .take(max)
+            .collect())
+    }
+
+    async fn reproject(
+        &self,
+        trajectory: TrajectoryId,
+        head: Head,
+        projection: &Projection,
+    ) -> Result<(), AppendError> {
+        match self.tables().trajectories.get_mut(&trajectory) {
+            Some(chain) if chain.head == head => {
+                chain.parked.clear();
+                chain.project(projection);
+                Ok(())
+            }
+            other => Err(AppendError::Conflict { head: other.map(|chain| chain.head) }),
+        }
+    }
+
+    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError> {
+        let now = (self.clock)();
+        let mut tables = self.tables();
+        tables.end_leases(now);
+        tables.workers.insert(worker.clone(), now.plus(lease_ms));
+        Ok(now)
+    }
+
+    async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
+        let now = (self.clock)();
+        let mut tables = self.tables();
+        tables.end_leases(now);
+        if !tables.workers.contains_key(worker) {
+            return Ok(Vec::new());
+        }
+        let mut ready: Vec<_> = tables
+            .trajectories
+            .iter_mut()
+            .filter(|(_, chain)| chain.owner.is_none() && chain.has_work(now))
+            .collect();
+        ready.sort_by_key(|(trajectory, chain)| (chain.summary.changed_at, **trajectory));
+        ready.truncate(max);
+        Ok(ready
+            .into_iter()
+            .map(|(trajectory, chain)| {
+                chain.owner = Some(worker.clone());
+                *trajectory
+            })
+            .collect())
+    }
+
+    async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError> {
+        if let Some(chain) = self.tables().trajectories.get_mut(&trajectory) {
+            chain.owner.take_if(|owner| owner == worker);
+        }
+        Ok(())
+    }
+
+    async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
+        let mut tables = self.tables();
+        tables.workers.remove(worker);
+        tables.give_back(|owner| owner == worker);
+        Ok(())
+    }
+
+    async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
+        self.tables().effects.insert(effect_key(report), report.clone());
+        Ok(())
+    }
+
+    async fn effects(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Vec<Signed<EffectReport>>, StoreError> {
+        let tables = self.tables();
+        let of_this = tables.effects.iter().filter(|((of, ..), _)| *of == trajectory);
+        Ok(of_this.map(|(_, report)| report.clone()).collect())
+    }
+
+    async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
+        self.tables().effects.remove(&effect_key(report));
+        Ok(())
+    }
+
+    async fn put_blob(&self, bytes: &[u8]) -> Result<BlobRef, StoreError> {
+        let blob = BlobRef::of(bytes);
+        self.tables().blobs.insert(blob.sha256, bytes.to_vec());
+        Ok(blob)
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.tables().blobs.get(&digest) {
+            Some(bytes) if Digest::of(bytes) != digest => Err(StoreError::DamagedBlob(digest)),
+            other => Ok(other.cloned()),
+        }
+    }
+}
+
+impl Tables {
+    fn append(&mut self, admitted: &Admitted) -> Result<Head, AppendError> {
+        let Some(chain) = self.trajectories.get_mut(&admitted.trajectory()) else {
+            if admitted.expected().is_some() {
+                return Err(AppendError::Conflict { head: None });
+            }
+            self.trajectories.insert(admitted.trajectory(), Chain::begin(admitted));
+            return Ok(admitted.head());
+        };
+        let fenced = match admitted.fence() {
+            Fence::Attempt(attempt) => attempt == chain.summary.attempt,
+            Fence::Open => true,
+        };
+        if fenced && admitted.expected() == Some(chain.head) {
+            chain.extend(admitted);
+            return Ok(admitted.head());
+        }
+        if admitted.entries().iter().all(|entry| chain.holds(entry)) {
+            return Ok(admitted.head());
+        }
+        match admitted.fence() {
+            Fence::Attempt(mine) if chain.summary.attempt > mine => {
+                Err(AppendError::FenceLost { attempt: chain.summary.attempt })
+            }
+            _ => Err(AppendError::Conflict { head: Some(chain.head) }),
+        }
+    }
+
+    /// A lease that has ended is over, and so are the claims made under it.
+    fn end_leases(&mut self, now: UnixMs) {
+        self.workers.retain(|_, lease_until| *lease_until >= now);
+        let live: Vec<WorkerId> = self.workers.keys().cloned().collect();
+        self.give_back(|owner| !live.contains(owner));
+    }
+
+    fn give_back(&mut self, from: impl Fn(&WorkerId) -> bool) {
+        for chain in self.trajectories.values_mut() {
+            chain.owner.take_if(|owner| from(owner));
+        }
+    }
+}
+
+impl Chain {
+    fn begin(admitted: &Admitted) -> Self {
+        let mut chain = Self {
+            head: admitted.head(),
+            entries: Vec::new(),
+            summary: admitted.projection().summary.clone(),
+            parked: BTreeMap::new(),
+            owner: None,
+        };
+        chain.extend(admitted);
+        chain
+    }
+
+    fn extend(&mut self, admitted: &Admitted) {
+        self.entries.extend(admitted.entries().iter().map(|entry| StoredEntry {
+            id: entry.id(),
+            seq: entry.seq(),
+            bytes: entry.bytes().to_vec(),
+        }));
+        self.head = admitted.head();
+        self.project(admitted.projection());
+    }
+
+    fn project(&mut self, projection: &Projection) {
+        self.summary = projection.summary.clone();
+        for step in &projection.unparked {
+            self.parked.remove(step);
+        }
+        for parked in &projection.parked {
+            self.parked.insert(parked.step.clone(), parked.clone());
+        }
+    }
+
+    fn holds(&self, entry: &Entry) -> bool {
+        self.entries.get(index(entry.seq())).is_some_and(|stored| stored.id == entry.id())
+    }
+
+    fn has_work(&self, now: UnixMs) -> bool {
+        let Summary { runnable, status, wake_at, .. } = &self.summary;
+        !status.ended() && (*runnable || wake_at.is_some_and(|at| at <= now))
+    }
+
+    fn row(&self, trajectory: TrajectoryId) -> TrajectoryRow {
+        TrajectoryRow { trajectory, head: self.head, summary: self.summary.clone() }
+    }
+}
+
+/// Entries are numbered from 0 without gaps.
+fn index(seq: u64) -> usize {
+    usize::try_from(seq).unwrap_or(usize::MAX)
+}
+
+/// Oldest first; the digest makes the order whole.
+fn effect_key(report: &Signed<EffectReport>) -> (TrajectoryId, UnixMs, Digest) {
+    (report.doc().trajectory, report.doc().at, report.digest())
+}

@@ -1,0 +1,129 @@
+//! The port: all that the rest of Gesta knows of a store. Each method says what a crash around it
+//! means. Stores hold bytes and rows; what an entry means is the state machine's business.
+
+use async_trait::async_trait;
+use gesta_core::content::BlobRef;
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::EffectReport;
+use gesta_core::entry::Head;
+use gesta_core::ids::{StepId, TrajectoryId, WorkerId};
+use gesta_core::projection::{Admitted, Parked, ParkedOn, Projection, Status, Summary};
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+
+use crate::error::{AppendError, StoreError};
+
+/// An entry as it is stored. The bytes are as they were found: nothing about them has been checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// The id under which it is stored.
+    pub id: EntryId,
+    /// The number under which it is stored.
+    pub seq: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A trajectory's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrajectoryRow {
+    /// The trajectory.
+    pub trajectory: TrajectoryId,
+    /// Its head.
+    pub head: Head,
+    /// The rest.
+    pub summary: Summary,
+}
+
+/// A parked step's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedRow {
+    /// The trajectory.
+    pub trajectory: TrajectoryId,
+    /// The rest.
+    pub parked: Parked,
+}
+
+/// Which trajectories to list. Pages run by trajectory id.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// Only those after this one.
+    pub after: Option<TrajectoryId>,
+    /// Only those that stand so.
+    pub status: Option<Status>,
+}
+
+/// Which parked steps to list. Pages run by trajectory and step.
+#[derive(Clone, Debug, Default)]
+pub struct ParkedListing {
+    /// Only those after this one.
+    pub after: Option<(TrajectoryId, StepId)>,
+    /// Only those that wait for this.
+    pub on: Option<ParkedOn>,
+    /// Only those of this trajectory.
+    pub trajectory: Option<TrajectoryId>,
+}
+
+/// A store of chains.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Appends entries and their projections: all of it or none.
+    ///
+    /// `Ok` means durable: it survives the death of the process and of the machine. After a crash
+    /// without an answer it is unknown; sending the same again settles it, since entries that are
+    /// already there under the same ids count as appended.
+    async fn append(&self, admitted: Admitted) -> Result<Head, AppendError>;
+
+    /// The entries of a trajectory with `seq >= from`, in order, at most `max` of them. Sees
+    /// everything that was acknowledged before the call.
+    async fn entries(&self, trajectory: TrajectoryId, from: u64, max: usize) -> Result<Vec<StoredEntry>, StoreError>;
+
+    /// Where an entry is. Slow on large stores: ids are not indexed, since the index would cost every
+    /// append and people name entries by trajectory and number.
+    async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError>;
+
+    /// A trajectory's row.
+    async fn trajectory(&self, trajectory: TrajectoryId) -> Result<Option<TrajectoryRow>, StoreError>;
+
+    /// Rows of trajectories, by id, at most `max` of them.
+    async fn list(&self, listing: &Listing, max: usize) -> Result<Vec<TrajectoryRow>, StoreError>;
+
+    /// Rows of parked steps, by trajectory and step, at most `max` of them.
+    async fn parked(&self, listing: &ParkedListing, max: usize) -> Result<Vec<ParkedRow>, StoreError>;
+
+    /// Replaces a trajectory's projections by these, if its head is still `head`. A crash leaves the
+    /// old ones or the new ones. All parked rows of the trajectory are replaced, not only those named.
+    async fn reproject(&self, trajectory: TrajectoryId, head: Head, projection: &Projection)
+    -> Result<(), AppendError>;
+
+    /// Extends the lease of a worker, or begins it, and says what time it is for the store. A worker
+    /// whose heartbeat fails counts its lease from before the last one that succeeded.
+    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError>;
+
+    /// Takes up to `max` trajectories that have something to do now and that no live worker holds,
+    /// longest unchanged first. A claim is a reservation and grants nothing: the `attempt` entry does. A crash
+    /// leaves trajectories claimed until the lease ends. A worker without a live lease gets none.
+    async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError>;
+
+    /// Gives a trajectory back. A crash before it only delays the next claim.
+    async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError>;
+
+    /// Ends a worker's lease and gives everything back.
+    async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError>;
+
+    /// Stores what an executor saw, fenced by nothing. The same report twice is one. `Ok` means durable.
+    async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError>;
+
+    /// The reports for a trajectory, oldest first.
+    async fn effects(&self, trajectory: TrajectoryId) -> Result<Vec<Signed<EffectReport>>, StoreError>;
+
+    /// Removes a report that the chain has taken up. A crash before it leaves a report that is found
+    /// to be taken up again.
+    async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError>;
+
+    /// Stores a blob under its digest. `Ok` means durable. The same bytes twice are one blob.
+    async fn put_blob(&self, bytes: &[u8]) -> Result<BlobRef, StoreError>;
+
+    /// A blob, checked against its digest.
+    async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError>;
+}

@@ -1,0 +1,182 @@
+//! Appending, inside the writer's transaction: compare-and-swap, entries, projections.
+
+use gesta_core::entry::{Entry, Head};
+use gesta_core::ids::TrajectoryId;
+use gesta_core::projection::{Admitted, Fence, Projection};
+use rusqlite::{Connection, OptionalExtension as _, Result, named_params, params};
+
+use super::rows;
+use crate::error::AppendError;
+
+const BEGIN_TRAJECTORY: &str = "
+    INSERT INTO trajectories (trajectory, head_seq, head_id, attempt, kind, status, tenant,
+        principal, runnable, wake_at, begun_at, changed_at)
+    VALUES (:trajectory, :head_seq, :head_id, :attempt, :kind, :status, :tenant, :principal,
+        :runnable, :wake_at, :begun_at, :changed_at)
+    ON CONFLICT (trajectory) DO NOTHING";
+
+/// The fence is implied by the head, since a newer attempt is a newer head; it is checked all the same.
+const MOVE_HEAD: &str = "
+    UPDATE trajectories SET head_seq = :head_seq, head_id = :head_id, attempt = :attempt,
+        kind = :kind, status = :status, tenant = :tenant, principal = :principal,
+        runnable = :runnable, wake_at = :wake_at, begun_at = :begun_at, changed_at = :changed_at
+    WHERE trajectory = :trajectory AND head_seq = :expected_seq AND head_id = :expected_id
+        AND (:fence IS NULL OR attempt = :fence)";
+
+const INSERT_ENTRY: &str =
+    "INSERT INTO entries (trajectory, seq, id, bytes) VALUES (?1, ?2, ?3, ?4)";
+const HAS_ENTRY: &str = "SELECT 1 FROM entries WHERE trajectory = ?1 AND seq = ?2 AND id = ?3";
+const HEAD: &str = "SELECT head_seq, head_id, attempt FROM trajectories WHERE trajectory = ?1";
+const UNPARK: &str = "DELETE FROM parked WHERE trajectory = ?1 AND step = ?2";
+const UNPARK_ALL: &str = "DELETE FROM parked WHERE trajectory = ?1";
+const PARK: &str = "
+    INSERT OR REPLACE INTO parked (trajectory, step, on_what, entry, key, until, note)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+
+/// Appends, or says why this append loses. Losing writes nothing.
+pub(super) fn append(db: &Connection, admitted: &Admitted) -> Result<Result<Head, AppendError>> {
+    let trajectory = admitted.trajectory();
+    let projection = admitted.projection();
+    let fence = match admitted.fence() {
+        Fence::Attempt(attempt) => Some(attempt),
+        Fence::Open => None,
+    };
+    let won = match admitted.expected() {
+        None => begin_trajectory(db, trajectory, admitted.head(), projection)?,
+        Some(expected) => move_head(db, trajectory, expected, fence, admitted.head(), projection)?,
+    };
+    if !won {
+        return lost(db, admitted);
+    }
+    let mut insert = db.prepare_cached(INSERT_ENTRY)?;
+    for entry in admitted.entries() {
+        let id = entry.id();
+        insert.execute(params![
+            trajectory.as_bytes(),
+            entry.seq(),
+            id.as_bytes(),
+            entry.bytes()
+        ])?;
+    }
+    park(db, trajectory, projection)?;
+    Ok(Ok(admitted.head()))
+}
+
+/// Replaces the projections of a trajectory whose head is still `head`.
+pub(super) fn reproject(
+    db: &Connection,
+    trajectory: TrajectoryId,
+    head: Head,
+    projection: &Projection,
+) -> Result<Result<(), AppendError>> {
+    if !move_head(db, trajectory, head, None, head, projection)? {
+        let head = head_and_attempt(db, trajectory)?.map(|(head, _)| head);
+        return Ok(Err(AppendError::Conflict { head }));
+    }
+    db.prepare_cached(UNPARK_ALL)?.execute([trajectory.as_bytes()])?;
+    park(db, trajectory, projection)?;
+    Ok(Ok(()))
+}
+
+/// Why an append lost. Entries that are there already under the same ids were not lost at all: this
+/// is how a caller who never got an answer finds out, however much has followed since.
+fn lost(db: &Connection, admitted: &Admitted) -> Result<Result<Head, AppendError>> {
+    let trajectory = admitted.trajectory();
+    if all_present(db, trajectory, admitted.entries())? {
+        return Ok(Ok(admitted.head()));
+    }
+    let Some((head, attempt)) = head_and_attempt(db, trajectory)? else {
+        return Ok(Err(AppendError::Conflict { head: None }));
+    };
+    Ok(Err(match admitted.fence() {
+        Fence::Attempt(mine) if attempt > mine => AppendError::FenceLost { attempt },
+        _ => AppendError::Conflict { head: Some(head) },
+    }))
+}
+
+fn begin_trajectory(
+    db: &Connection,
+    trajectory: TrajectoryId,
+    head: Head,
+    projection: &Projection,
+) -> Result<bool> {
+    let summary = &projection.summary;
+    let inserted = db.prepare_cached(BEGIN_TRAJECTORY)?.execute(named_params! {
+        ":trajectory": trajectory.as_bytes(),
+        ":head_seq": head.seq,
+        ":head_id": head.id.as_bytes(),
+        ":attempt": summary.attempt,
+        ":kind": summary.kind.as_str(),
+        ":status": summary.status.as_str(),
+        ":tenant": summary.tenant.as_ref().map(|tenant| tenant.as_str()),
+        ":principal": summary.principal.as_str(),
+        ":runnable": summary.runnable,
+        ":wake_at": summary.wake_at.map(|at| at.0),
+        ":begun_at": summary.begun_at.0,
+        ":changed_at": summary.changed_at.0,
+    })?;
+    Ok(inserted == 1)
+}
+
+fn move_head(
+    db: &Connection,
+    trajectory: TrajectoryId,
+    expected: Head,
+    fence: Option<u64>,
+    head: Head,
+    projection: &Projection,
+) -> Result<bool> {
+    let summary = &projection.summary;
+    let updated = db.prepare_cached(MOVE_HEAD)?.execute(named_params! {
+        ":trajectory": trajectory.as_bytes(),
+        ":expected_seq": expected.seq,
+        ":expected_id": expected.id.as_bytes(),
+        ":fence": fence,
+        ":head_seq": head.seq,
+        ":head_id": head.id.as_bytes(),
+        ":attempt": summary.attempt,
+        ":kind": summary.kind.as_str(),
+        ":status": summary.status.as_str(),
+        ":tenant": summary.tenant.as_ref().map(|tenant| tenant.as_str()),
+        ":principal": summary.principal.as_str(),
+        ":runnable": summary.runnable,
+        ":wake_at": summary.wake_at.map(|at| at.0),
+        ":begun_at": summary.begun_at.0,
+        ":changed_at": summary.changed_at.0,
+    })?;
+    Ok(updated == 1)
+}
+
+fn park(db: &Connection, trajectory: TrajectoryId, projection: &Projection) -> Result<()> {
+    for step in &projection.unparked {
+        db.prepare_cached(UNPARK)?.execute(params![trajectory.as_bytes(), step.as_str()])?;
+    }
+    for parked in &projection.parked {
+        db.prepare_cached(PARK)?.execute(params![
+            trajectory.as_bytes(),
+            parked.step.as_str(),
+            parked.on.as_str(),
+            parked.entry.as_bytes(),
+            parked.key,
+            parked.until.map(|at| at.0),
+            parked.note,
+        ])?;
+    }
+    Ok(())
+}
+
+fn all_present(db: &Connection, trajectory: TrajectoryId, entries: &[Entry]) -> Result<bool> {
+    let mut has = db.prepare_cached(HAS_ENTRY)?;
+    for entry in entries {
+        if !has.exists(params![trajectory.as_bytes(), entry.seq(), entry.id().as_bytes()])? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn head_and_attempt(db: &Connection, trajectory: TrajectoryId) -> Result<Option<(Head, u64)>> {
+    db.prepare_cached(HEAD)?
+        .query_row([trajectory.as_bytes()], |row| Ok((rows::head(row, 0)?, row.get(2)?)))
+        .optional()
+}

@@ -1,0 +1,96 @@
+//! What SQLite's errors mean to a caller: which of the store's errors, and whether the write is
+//! certainly absent.
+
+use rusqlite::ErrorCode;
+
+use crate::error::{AppendError, StoreError};
+
+/// A transaction that did not succeed.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    error: StoreError,
+    pub(super) certainty: Certainty,
+}
+
+/// What is known of a failed transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Certainty {
+    /// Nothing of it is in the file.
+    Absent,
+    /// It may be in the file.
+    Unknown,
+}
+
+impl Failure {
+    /// A statement before COMMIT failed. Whatever the reason, nothing in the file says that the
+    /// transaction is complete: pages that spilled into the WAL have no commit mark.
+    pub(super) fn before_commit(place: &str, error: &rusqlite::Error) -> Self {
+        Self { error: store_error(place, error), certainty: Certainty::Absent }
+    }
+
+    /// COMMIT itself failed. The commit mark is in the last frame that COMMIT writes to the WAL:
+    ///
+    /// - *full*: a frame could be written in part at most, so its checksum fails and no recovery
+    ///   takes it. SQLite reports a failing sync never as full, but as an I/O error. Absent.
+    /// - *I/O error*: the frame may have been written and only its sync failed, or the write itself
+    ///   reported an error and yet reached the disk. The next process to recover the WAL may find a
+    ///   complete transaction. Unknown.
+    /// - *busy*, *read-only* and the rest are found before a frame is written. Absent.
+    pub(super) fn at_commit(place: &str, error: &rusqlite::Error) -> Self {
+        let certainty = match error.sqlite_error_code() {
+            Some(ErrorCode::SystemIoFailure) => Certainty::Unknown,
+            _ => Certainty::Absent,
+        };
+        Self { error: store_error(place, error), certainty }
+    }
+
+    /// The writer was gone before the job could be handed over.
+    pub(super) fn not_sent() -> Self {
+        Self { error: StoreError::Closed, certainty: Certainty::Absent }
+    }
+
+    /// The writer died with the job in its hands, perhaps between COMMIT and the answer.
+    pub(super) fn not_answered() -> Self {
+        Self { error: StoreError::Closed, certainty: Certainty::Unknown }
+    }
+}
+
+impl From<Failure> for AppendError {
+    fn from(failure: Failure) -> Self {
+        match failure.certainty {
+            Certainty::Absent => Self::Refused(failure.error),
+            Certainty::Unknown => Self::Unknown(failure.error),
+        }
+    }
+}
+
+/// All writes but appends may simply be repeated, so their callers need not know the certainty.
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+/// SQLite's error in the store's words.
+pub(super) fn store_error(place: &str, error: &rusqlite::Error) -> StoreError {
+    let place = place.to_owned();
+    let why = error.to_string();
+    let Some(code) = error.sqlite_error_code() else {
+        // Not SQLite's but a row's that does not fit its Rust type.
+        return StoreError::Damaged { what: format!("a row of `{place}` cannot be read: {why}") };
+    };
+    match code {
+        ErrorCode::DiskFull => StoreError::Full { place },
+        ErrorCode::ReadOnly | ErrorCode::PermissionDenied => StoreError::ReadOnly { place, why },
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
+            StoreError::Damaged { what: format!("`{place}`: {why}") }
+        }
+        ErrorCode::CannotOpen | ErrorCode::SystemIoFailure => {
+            StoreError::Unreachable { place, why }
+        }
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => StoreError::Refused {
+            why: format!("another process kept `{place}` locked for too long; try again"),
+        },
+        _ => StoreError::Refused { why },
+    }
+}

@@ -1,0 +1,313 @@
+//! The SQLite store: one file, one thread that writes, a few that read.
+//!
+//! Needs no async runtime of its own: callers wait on channels. Several processes may open the same
+//! file; between them SQLite's write lock decides who goes first, and the compare-and-swap of each
+//! append who wins.
+
+mod append;
+mod fault;
+mod leases;
+mod open;
+mod readers;
+mod rows;
+mod writer;
+
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use gesta_core::content::BlobRef;
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::EffectReport;
+use gesta_core::entry::Head;
+use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::json;
+use gesta_core::projection::{Admitted, Projection};
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+use rusqlite::{OptionalExtension as _, params};
+
+use self::readers::Readers;
+use self::writer::Writer;
+use crate::clock::{self, Clock};
+use crate::error::{AppendError, StoreError};
+use crate::port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
+
+/// How many prepared statements a connection keeps: more than this store has.
+const PLACES_OF_STATEMENTS: usize = 64;
+
+const ENTRIES: &str = "
+    SELECT seq, id, bytes FROM entries WHERE trajectory = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
+const LOCATE: &str = "SELECT trajectory, seq FROM entries WHERE id = ?1 LIMIT 1";
+const TRAJECTORY: &str = "
+    SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
+        wake_at, begun_at, changed_at
+    FROM trajectories WHERE trajectory = ?1";
+const LIST: &str = "
+    SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
+        wake_at, begun_at, changed_at
+    FROM trajectories WHERE trajectory > ?1 AND (?2 IS NULL OR status = ?2)
+    ORDER BY trajectory LIMIT ?3";
+const PARKED: &str = "
+    SELECT trajectory, step, on_what, entry, key, until, note FROM parked
+    WHERE (trajectory, step) > (?1, ?2) AND (?3 IS NULL OR on_what = ?3)
+    ORDER BY trajectory, step LIMIT ?4";
+const PARKED_OF: &str = "
+    SELECT trajectory, step, on_what, entry, key, until, note FROM parked
+    WHERE (trajectory, step) > (?1, ?2) AND (?3 IS NULL OR on_what = ?3) AND trajectory = ?5
+    ORDER BY trajectory, step LIMIT ?4";
+const PUT_EFFECT: &str = "
+    INSERT INTO effects (trajectory, digest, at, bytes) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (trajectory, digest) DO NOTHING";
+const EFFECTS: &str = "SELECT bytes FROM effects WHERE trajectory = ?1 ORDER BY at, digest";
+const DROP_EFFECT: &str = "DELETE FROM effects WHERE trajectory = ?1 AND digest = ?2";
+const PUT_BLOB: &str =
+    "INSERT INTO blobs (digest, bytes) VALUES (?1, ?2) ON CONFLICT (digest) DO NOTHING";
+const BLOB: &str = "SELECT bytes FROM blobs WHERE digest = ?1";
+
+/// How a file is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// How long to wait for another process that writes.
+    pub busy_timeout: Duration,
+    /// What leases are counted by.
+    pub clock: Clock,
+    /// How large the file may become; what would exceed it is refused as if the disk were full.
+    pub max_bytes: Option<u64>,
+    /// How many reads may run at once; at least one does.
+    pub readers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            busy_timeout: Duration::from_secs(10),
+            clock: clock::system(),
+            max_bytes: None,
+            readers: 2,
+        }
+    }
+}
+
+/// A store in one SQLite file.
+pub struct SqliteStore {
+    // Dropped in this order: the last connection to close moves the WAL into the file, and only
+    // the writer can.
+    readers: Readers,
+    writer: Writer,
+    clock: Clock,
+}
+
+impl SqliteStore {
+    /// Opens a file, or makes it. The directory must exist. Blocks while the schema is brought up
+    /// to date; a crash in between leaves the old schema or the new one.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        let place = path.display().to_string();
+        let no_thread = |error: std::io::Error| StoreError::Refused {
+            why: format!("no thread can be started: {error}"),
+        };
+        let writing = open::for_writing(path, &options)?;
+        let reading = (0..options.readers.max(1))
+            .map(|_| open::for_reading(path, &options))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            readers: Readers::start(reading, place.clone()).map_err(no_thread)?,
+            writer: Writer::start(writing, place).map_err(no_thread)?,
+            clock: options.clock,
+        })
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn append(&self, admitted: Admitted) -> Result<Head, AppendError> {
+        self.writer.run(move |db| append::append(db, &admitted)).await
+    }
+
+    async fn entries(
+        &self,
+        trajectory: TrajectoryId,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<StoredEntry>, StoreError> {
+        self.readers
+            .run(move |db| {
+                db.prepare_cached(ENTRIES)?
+                    .query_map(params![trajectory.as_bytes(), from, limit(max)], rows::entry)?
+                    .collect()
+            })
+            .await
+    }
+
+    async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError> {
+        self.readers
+            .run(move |db| {
+                db.prepare_cached(LOCATE)?
+                    .query_row([id.as_bytes()], |row| {
+                        Ok((rows::trajectory_id(row, 0)?, row.get(1)?))
+                    })
+                    .optional()
+            })
+            .await
+    }
+
+    async fn trajectory(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Option<TrajectoryRow>, StoreError> {
+        self.readers
+            .run(move |db| {
+                db.prepare_cached(TRAJECTORY)?
+                    .query_row([trajectory.as_bytes()], rows::trajectory)
+                    .optional()
+            })
+            .await
+    }
+
+    async fn list(&self, listing: &Listing, max: usize) -> Result<Vec<TrajectoryRow>, StoreError> {
+        let Listing { after, status } = listing.clone();
+        self.readers
+            .run(move |db| {
+                // The empty blob comes before every id.
+                let after = after.as_ref().map_or(&[][..], |after| after.as_bytes());
+                let status = status.map(|status| status.as_str());
+                db.prepare_cached(LIST)?
+                    .query_map(params![after, status, limit(max)], rows::trajectory)?
+                    .collect()
+            })
+            .await
+    }
+
+    async fn parked(
+        &self,
+        listing: &ParkedListing,
+        max: usize,
+    ) -> Result<Vec<ParkedRow>, StoreError> {
+        let ParkedListing { after, on, trajectory } = listing.clone();
+        self.readers
+            .run(move |db| {
+                let (after, step) = match &after {
+                    Some((after, step)) => (&after.as_bytes()[..], step.as_str()),
+                    None => (&[][..], ""),
+                };
+                let on = on.map(|on| on.as_str());
+                let max = limit(max);
+                match trajectory {
+                    Some(of) => db
+                        .prepare_cached(PARKED_OF)?
+                        .query_map(params![after, step, on, max, of.as_bytes()], rows::parked)?
+                        .collect(),
+                    None => db
+                        .prepare_cached(PARKED)?
+                        .query_map(params![after, step, on, max], rows::parked)?
+                        .collect(),
+                }
+            })
+            .await
+    }
+
+    async fn reproject(
+        &self,
+        trajectory: TrajectoryId,
+        head: Head,
+        projection: &Projection,
+    ) -> Result<(), AppendError> {
+        let projection = projection.clone();
+        self.writer.run(move |db| append::reproject(db, trajectory, head, &projection)).await
+    }
+
+    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError> {
+        let (worker, clock) = (worker.clone(), Clock::clone(&self.clock));
+        self.writer
+            .run(move |db| {
+                let now = clock();
+                leases::heartbeat(db, &worker, lease_ms, now)?;
+                Ok(Ok(now))
+            })
+            .await
+    }
+
+    async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
+        let (worker, clock) = (worker.clone(), Clock::clone(&self.clock));
+        self.writer.run(move |db| leases::claim(db, &worker, max, clock()).map(Ok)).await
+    }
+
+    async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError> {
+        let worker = worker.clone();
+        self.writer.run(move |db| leases::release(db, &worker, trajectory).map(Ok)).await
+    }
+
+    async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
+        let worker = worker.clone();
+        self.writer.run(move |db| leases::retire(db, &worker).map(Ok)).await
+    }
+
+    async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
+        let bytes = json::to_canonical(report).map_err(|error| StoreError::Refused {
+            why: format!("the effect report cannot be written: {error}"),
+        })?;
+        let (trajectory, at, digest) = (report.doc().trajectory, report.doc().at, report.digest());
+        self.writer
+            .run(move |db| {
+                let row = params![trajectory.as_bytes(), digest.as_bytes(), at.0, bytes];
+                db.prepare_cached(PUT_EFFECT)?.execute(row)?;
+                Ok(Ok(()))
+            })
+            .await
+    }
+
+    async fn effects(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Vec<Signed<EffectReport>>, StoreError> {
+        self.readers
+            .run(move |db| {
+                db.prepare_cached(EFFECTS)?
+                    .query_map([trajectory.as_bytes()], rows::effect)?
+                    .collect()
+            })
+            .await
+    }
+
+    async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
+        let (trajectory, digest) = (report.doc().trajectory, report.digest());
+        self.writer
+            .run(move |db| {
+                let key = params![trajectory.as_bytes(), digest.as_bytes()];
+                db.prepare_cached(DROP_EFFECT)?.execute(key)?;
+                Ok(Ok(()))
+            })
+            .await
+    }
+
+    async fn put_blob(&self, bytes: &[u8]) -> Result<BlobRef, StoreError> {
+        let blob = BlobRef::of(bytes);
+        let bytes = bytes.to_vec();
+        self.writer
+            .run(move |db| {
+                db.prepare_cached(PUT_BLOB)?.execute(params![blob.sha256.as_bytes(), bytes])?;
+                Ok(Ok(()))
+            })
+            .await
+            .map(|()| blob)
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        let bytes: Option<Vec<u8>> = self
+            .readers
+            .run(move |db| {
+                db.prepare_cached(BLOB)?.query_row([digest.as_bytes()], |row| row.get(0)).optional()
+            })
+            .await?;
+        match bytes {
+            Some(bytes) if Digest::of(&bytes) != digest => Err(StoreError::DamagedBlob(digest)),
+            other => Ok(other),
+        }
+    }
+}
+
+/// SQLite reads a negative limit as none at all, so a large one must not wrap.
+fn limit(max: usize) -> i64 {
+    i64::try_from(max).unwrap_or(i64::MAX)
+}

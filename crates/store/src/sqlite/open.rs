@@ -1,0 +1,193 @@
+//! Opening the file: its schema version, its settings, its place in the directory.
+//!
+//! Migrations are numbered by `PRAGMA user_version`, which lives in the file's header: it can be read
+//! before anything is written, and it changes in the migration's own transaction. They only go forward.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::fault::store_error;
+use super::{Options, PLACES_OF_STATEMENTS};
+use crate::error::StoreError;
+
+/// What brings a file from version *n* to *n* + 1.
+const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/V1__ledger.sql")];
+
+/// `PRAGMA application_id`: "Gest".
+const APPLICATION_ID: u32 = 0x4765_7374;
+
+/// Safety of what is acknowledged: the WAL is synced at every commit, on macOS down to the medium.
+const DURABLE: &str =
+    "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;";
+
+/// The cache follows the index of entries, which is written at random. A WAL that a long read made
+/// large is cut down again afterwards.
+const SIZES: &str = "PRAGMA cache_size = -32768; PRAGMA journal_size_limit = 67108864;";
+
+const RETRY_AFTER: Duration = Duration::from_millis(5);
+
+/// A connection that writes, to a file that has the newest schema.
+pub(super) fn for_writing(path: &Path, options: &Options) -> Result<Connection, StoreError> {
+    let place = path.display().to_string();
+    let fault = |error: rusqlite::Error| store_error(&place, &error);
+    let is_new = !path.exists();
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut db = connect(path, flags, options).map_err(fault)?;
+    if db.is_readonly("main").map_err(fault)? {
+        let why = "its permissions or its file system allow reading only".to_owned();
+        return Err(StoreError::ReadOnly { place, why });
+    }
+    if is_new {
+        keep_private(path).map_err(|error| unreachable(&place, &error))?;
+    }
+    check_version(&place, version(&db, options).map_err(fault)?)?;
+    let mode = patiently(options, || {
+        db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))
+    });
+    match mode.map_err(fault)?.as_str() {
+        "wal" => {}
+        mode => {
+            let why = format!("its file system gives journal mode `{mode}` where `wal` is needed");
+            return Err(StoreError::Unsafe { place, why });
+        }
+    }
+    db.execute_batch(DURABLE).and_then(|()| db.execute_batch(SIZES)).map_err(fault)?;
+    migrate(&mut db, &place, options)?;
+    limit_size(&db, options).map_err(fault)?;
+    // SQLite syncs the directory for the WAL only, when it makes one.
+    sync_directory(path).map_err(|error| unreachable(&place, &error))?;
+    Ok(db)
+}
+
+/// A connection that reads.
+pub(super) fn for_reading(path: &Path, options: &Options) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    connect(path, flags, options).map_err(|error| store_error(&path.display().to_string(), &error))
+}
+
+fn connect(path: &Path, flags: OpenFlags, options: &Options) -> rusqlite::Result<Connection> {
+    let db = Connection::open_with_flags(path, flags)?;
+    db.busy_timeout(options.busy_timeout)?;
+    db.set_prepared_statement_cache_capacity(PLACES_OF_STATEMENTS);
+    Ok(db)
+}
+
+/// What the file says it is.
+#[derive(Clone, Copy)]
+enum Version {
+    /// Nothing yet.
+    Empty,
+    /// A store with this schema.
+    Gesta(u32),
+    /// A database of something else.
+    Foreign,
+}
+
+fn version(db: &Connection, options: &Options) -> rusqlite::Result<Version> {
+    patiently(options, || {
+        let (application, version, tables) = db.query_row(
+            "SELECT (SELECT application_id FROM pragma_application_id),
+                    (SELECT user_version FROM pragma_user_version),
+                    (SELECT count(*) FROM sqlite_schema)",
+            [],
+            |row| Ok((row.get::<_, u32>(0)?, row.get::<_, u32>(1)?, row.get::<_, u64>(2)?)),
+        )?;
+        Ok(match (application, version, tables) {
+            (APPLICATION_ID, version, _) => Version::Gesta(version),
+            (0, 0, 0) => Version::Empty,
+            _ => Version::Foreign,
+        })
+    })
+}
+
+/// The number of migrations that the file has had.
+fn check_version(place: &str, version: Version) -> Result<usize, StoreError> {
+    let known = MIGRATIONS.len();
+    match version {
+        Version::Empty => Ok(0),
+        Version::Gesta(found) => match usize::try_from(found) {
+            Ok(done) if done <= known => Ok(done),
+            _ => {
+                let known = u32::try_from(known).unwrap_or(u32::MAX);
+                Err(StoreError::Newer { place: place.to_owned(), found, known })
+            }
+        },
+        Version::Foreign => Err(StoreError::Unreachable {
+            place: place.to_owned(),
+            why: "it is a database of another program".to_owned(),
+        }),
+    }
+}
+
+/// Brings the schema up to date. The version is read again under the write lock, so of several
+/// processes that open a new file one makes the tables and the others find them.
+fn migrate(db: &mut Connection, place: &str, options: &Options) -> Result<(), StoreError> {
+    let fault = |error: rusqlite::Error| store_error(place, &error);
+    let transaction =
+        db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(fault)?;
+    let done = check_version(place, version(&transaction, options).map_err(fault)?)?;
+    for (number, migration) in (1..).zip(MIGRATIONS).skip(done) {
+        transaction
+            .execute_batch(migration)
+            .and_then(|()| transaction.pragma_update(None, "application_id", APPLICATION_ID))
+            .and_then(|()| transaction.pragma_update(None, "user_version", number))
+            .map_err(fault)?;
+    }
+    transaction.commit().map_err(fault)
+}
+
+fn limit_size(db: &Connection, options: &Options) -> rusqlite::Result<()> {
+    let Some(max_bytes) = options.max_bytes else { return Ok(()) };
+    let page_bytes: u64 = db.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    let pages = max_bytes.checked_div(page_bytes).unwrap_or(0).clamp(1, u64::from(u32::MAX) - 1);
+    db.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
+}
+
+/// Some locks that SQLite takes while a file is new are not waited for by its busy handler.
+fn patiently<T>(
+    options: &Options,
+    mut attempt: impl FnMut() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let started = Instant::now();
+    loop {
+        match attempt() {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && started.elapsed() < options.busy_timeout =>
+            {
+                std::thread::sleep(RETRY_AFTER);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// A history of calls and their arguments is its owner's business; the WAL inherits the permissions.
+fn keep_private(path: &Path) -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+    Ok(())
+}
+
+/// Makes the file's name survive a power failure.
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
+}
+
+fn unreachable(place: &str, error: &std::io::Error) -> StoreError {
+    StoreError::Unreachable { place: place.to_owned(), why: error.to_string() }
+}

@@ -1,0 +1,98 @@
+//! Rows and the values they hold. What does not parse is damage, never a panic and never a default.
+
+use std::error::Error;
+use std::str::FromStr;
+
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::EffectReport;
+use gesta_core::entry::Head;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::json::Canon;
+use gesta_core::projection::{Parked, ParkedOn, Status, Summary, TrajectoryKind};
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+use rusqlite::types::Type;
+use rusqlite::{Result, Row};
+
+use crate::port::{ParkedRow, StoredEntry, TrajectoryRow};
+
+/// Reads `seq, id, bytes`.
+pub(super) fn entry(row: &Row<'_>) -> Result<StoredEntry> {
+    Ok(StoredEntry { seq: row.get(0)?, id: entry_id(row, 1)?, bytes: row.get(2)? })
+}
+
+/// Reads `head_seq, head_id` from there on.
+pub(super) fn head(row: &Row<'_>, at: usize) -> Result<Head> {
+    Ok(Head { seq: row.get(at)?, id: entry_id(row, at + 1)? })
+}
+
+/// Reads `trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
+/// wake_at, begun_at, changed_at`.
+pub(super) fn trajectory(row: &Row<'_>) -> Result<TrajectoryRow> {
+    Ok(TrajectoryRow {
+        trajectory: trajectory_id(row, 0)?,
+        head: head(row, 1)?,
+        summary: Summary {
+            attempt: row.get(3)?,
+            kind: word(row, 4, TrajectoryKind::from_word)?,
+            status: word(row, 5, Status::from_word)?,
+            tenant: row.get_ref(6)?.as_str_or_null()?.map(|text| name(6, text)).transpose()?,
+            principal: name(7, row.get_ref(7)?.as_str()?)?,
+            runnable: row.get(8)?,
+            wake_at: row.get::<_, Option<u64>>(9)?.map(UnixMs),
+            begun_at: UnixMs(row.get(10)?),
+            changed_at: UnixMs(row.get(11)?),
+        },
+    })
+}
+
+/// Reads `trajectory, step, on_what, entry, key, until, note`.
+pub(super) fn parked(row: &Row<'_>) -> Result<ParkedRow> {
+    Ok(ParkedRow {
+        trajectory: trajectory_id(row, 0)?,
+        parked: Parked {
+            step: name(1, row.get_ref(1)?.as_str()?)?,
+            on: word(row, 2, ParkedOn::from_word)?,
+            entry: entry_id(row, 3)?,
+            key: row.get(4)?,
+            until: row.get::<_, Option<u64>>(5)?.map(UnixMs),
+            note: row.get(6)?,
+        },
+    })
+}
+
+/// Reads `bytes`.
+pub(super) fn effect(row: &Row<'_>) -> Result<Signed<EffectReport>> {
+    Canon::parse(row.get_ref(0)?.as_blob()?)
+        .and_then(|canon| canon.read())
+        .map_err(|error| unreadable(0, Type::Blob, error))
+}
+
+/// Reads a trajectory's id.
+pub(super) fn trajectory_id(row: &Row<'_>, at: usize) -> Result<TrajectoryId> {
+    row.get(at).map(TrajectoryId::from_bytes)
+}
+
+fn entry_id(row: &Row<'_>, at: usize) -> Result<EntryId> {
+    row.get(at).map(Digest::from_bytes).map(EntryId::new)
+}
+
+fn name<T>(at: usize, text: &str) -> Result<T>
+where
+    T: FromStr<Err: Error + Send + Sync + 'static>,
+{
+    text.parse().map_err(|error| unreadable(at, Type::Text, error))
+}
+
+fn word<T>(row: &Row<'_>, at: usize, read: fn(&str) -> Option<T>) -> Result<T> {
+    let text = row.get_ref(at)?.as_str()?;
+    read(text).ok_or_else(|| unreadable(at, Type::Text, format!("`{text}` is not a known word")))
+}
+
+fn unreadable(
+    at: usize,
+    from: Type,
+    why: impl Into<Box<dyn Error + Send + Sync>>,
+) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(at, from, why.into())
+}

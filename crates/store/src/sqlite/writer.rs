@@ -1,0 +1,201 @@
+//! The thread that writes. It takes whatever jobs are waiting, runs them in one transaction, and
+//! answers once COMMIT has succeeded: under load many trajectories share one sync, and a lone job
+//! waits for nobody.
+
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::fault::{Certainty, Failure};
+
+/// How many jobs may share a transaction. More would make the first wait for the last.
+const MAX_BATCH: usize = 256;
+
+/// Something to do inside a transaction.
+trait Job: Send {
+    /// Does it. May be called again after a rollback. An error rolls the transaction back.
+    fn run(&mut self, db: &Connection) -> rusqlite::Result<()>;
+
+    /// Tells whoever waits how it ended: well, if the transaction is durable.
+    fn answer(self: Box<Self>, ended: Result<(), Failure>);
+}
+
+struct Work<F, T, E> {
+    run: F,
+    result: Option<Result<T, E>>,
+    answer: oneshot::Sender<Result<T, E>>,
+}
+
+impl<F, T, E> Job for Work<F, T, E>
+where
+    F: FnMut(&Connection) -> rusqlite::Result<Result<T, E>> + Send,
+    T: Send,
+    E: From<Failure> + Send,
+{
+    fn run(&mut self, db: &Connection) -> rusqlite::Result<()> {
+        self.result = Some((self.run)(db)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, ended: Result<(), Failure>) {
+        let answer = match (ended, self.result) {
+            (Ok(()), Some(result)) => result,
+            (Ok(()), None) => return, // dropping the sender is an answer: nobody knows
+            (Err(failure), _) => Err(failure.into()),
+        };
+        // Whoever asked may have stopped waiting.
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// The writing half of the store.
+pub(super) struct Writer {
+    jobs: Option<mpsc::Sender<Box<dyn Job>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread on a connection that is ready to write.
+    pub(super) fn start(db: Connection, place: String) -> std::io::Result<Self> {
+        let (jobs, waiting) = mpsc::channel(2 * MAX_BATCH);
+        let thread = std::thread::Builder::new()
+            .name("gesta-writer".to_owned())
+            .spawn(move || serve(&db, &place, waiting))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Runs something in a transaction. `Ok` and the job's own errors are durable facts.
+    pub(super) async fn run<F, T, E>(&self, run: F) -> Result<T, E>
+    where
+        F: FnMut(&Connection) -> rusqlite::Result<Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: From<Failure> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let job = Box::new(Work { run, result: None, answer });
+        let Some(jobs) = &self.jobs else { return Err(Failure::not_sent().into()) };
+        jobs.send(job).await.map_err(|_| Failure::not_sent())?;
+        answered.await.unwrap_or_else(|_| Err(Failure::not_answered().into()))
+    }
+}
+
+impl Drop for Writer {
+    /// Waits for the jobs at hand and for the connection to close, so that the file may be opened,
+    /// moved or removed afterwards.
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the writer thread had died");
+        }
+    }
+}
+
+fn serve(db: &Connection, place: &str, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
+    while let Some(first) = waiting.blocking_recv() {
+        let mut batch = vec![first];
+        while batch.len() < MAX_BATCH
+            && let Ok(next) = waiting.try_recv()
+        {
+            batch.push(next);
+        }
+        settle(db, place, batch);
+        if !db.is_autocommit() {
+            tracing::error!(place, "a transaction could not be rolled back; the store closes");
+            return;
+        }
+    }
+}
+
+/// Runs a batch and answers it. When one of several jobs spoils the transaction, each gets one of
+/// its own, so that it fails alone.
+fn settle(db: &Connection, place: &str, mut batch: Vec<Box<dyn Job>>) {
+    match transact(db, place, &mut batch) {
+        Ok(()) => answer(batch, &Ok(())),
+        Err(Stopped::InJobs(failure))
+            if batch.len() > 1 && failure.certainty == Certainty::Absent && db.is_autocommit() =>
+        {
+            for job in batch {
+                settle(db, place, vec![job]);
+            }
+        }
+        Err(Stopped::AtBegin(failure) | Stopped::InJobs(failure)) => answer(batch, &Err(failure)),
+    }
+}
+
+fn answer(batch: Vec<Box<dyn Job>>, ended: &Result<(), Failure>) {
+    for job in batch {
+        job.answer(ended.clone());
+    }
+}
+
+/// Where a transaction stopped.
+enum Stopped {
+    /// It is no job's fault.
+    AtBegin(Failure),
+    /// It may be one job's fault.
+    InJobs(Failure),
+}
+
+fn transact(db: &Connection, place: &str, batch: &mut [Box<dyn Job>]) -> Result<(), Stopped> {
+    // IMMEDIATE takes the write lock now: what is read inside cannot be stale when it is written.
+    execute(db, "BEGIN IMMEDIATE")
+        .map_err(|error| Stopped::AtBegin(Failure::before_commit(place, &error)))?;
+    for job in batch {
+        if let Err(error) = job.run(db) {
+            roll_back(db, place);
+            return Err(Stopped::InJobs(Failure::before_commit(place, &error)));
+        }
+    }
+    // Commit point: once this returns, the whole batch is durable.
+    execute(db, "COMMIT").map_err(|error| {
+        roll_back(db, place);
+        Stopped::InJobs(Failure::at_commit(place, &error))
+    })
+}
+
+/// Ends a failed transaction. Some errors have ended it already.
+fn roll_back(db: &Connection, place: &str) {
+    if !db.is_autocommit()
+        && let Err(error) = execute(db, "ROLLBACK")
+    {
+        tracing::error!(place, %error, "rolling back failed");
+    }
+}
+
+fn execute(db: &Connection, sql: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{AppendError, StoreError};
+
+    fn start() -> Writer {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch("CREATE TABLE numbers (n INTEGER UNIQUE)").unwrap();
+        Writer::start(db, "numbers".to_owned()).unwrap()
+    }
+
+    async fn insert(writer: &Writer, n: i64) -> Result<usize, AppendError> {
+        writer.run(move |db| db.execute("INSERT INTO numbers VALUES (?1)", [n]).map(Ok)).await
+    }
+
+    #[tokio::test]
+    async fn a_job_that_spoils_its_batch_fails_alone() {
+        let writer = start();
+        let (one, again, two) =
+            tokio::join!(insert(&writer, 1), insert(&writer, 1), insert(&writer, 2));
+        assert_eq!((one, two), (Ok(1), Ok(1)));
+        assert!(matches!(again, Err(AppendError::Refused(StoreError::Refused { .. }))));
+    }
+
+    #[tokio::test]
+    async fn callers_of_a_dead_writer_get_an_answer() {
+        let writer = start();
+        let died: Result<(), AppendError> = writer.run(|_| panic!("a bug")).await;
+        assert_eq!(died, Err(AppendError::Unknown(StoreError::Closed)));
+        assert_eq!(insert(&writer, 1).await, Err(AppendError::Refused(StoreError::Closed)));
+    }
+}
