@@ -8,7 +8,6 @@
 mod binaries;
 mod user;
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::net::TcpListener;
@@ -36,7 +35,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         Some((dashes, command)) if dashes == "--" => match command.split_first() {
             Some((program, args)) => {
                 let cluster = Cluster::start()?;
-                tool::run(Command::new(program).args(args).envs(cluster.variables()))?;
+                tool::run(tool::command(program).args(args).envs(cluster.variables()))?;
                 cluster.stop()
             }
             None => bail!("no command after `--`"),
@@ -90,10 +89,10 @@ impl Cluster {
     }
 
     /// What a test reads to find the cluster: its URL, and the authority of its certificate.
-    pub(crate) fn variables(&self) -> HashMap<&'static str, String> {
+    pub(crate) fn variables(&self) -> [(&'static str, String); 2] {
         let url = format!("postgres://gesta:{PASSWORD}@127.0.0.1:{}/postgres", self.port);
         let authority = self.dir.join("ca.crt").display().to_string();
-        HashMap::from([("GESTA_TEST_POSTGRES", url), ("GESTA_TEST_POSTGRES_CA", authority)])
+        [("GESTA_TEST_POSTGRES", url), ("GESTA_TEST_POSTGRES_CA", authority)]
     }
 
     /// Stops the cluster and says whether anything of it was left behind.

@@ -1,6 +1,7 @@
 //! Running other programs: cargo without the variables of the cargo that started us, and the
 //! search through PATH. Knows nothing of what the programs are for.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,17 +15,22 @@ pub(crate) fn root() -> PathBuf {
     package.parent().unwrap_or(&package).to_path_buf()
 }
 
-/// A cargo that does not see what `cargo run` told xtask about itself: build scripts that watch
-/// those variables would otherwise run again whenever xtask and the developer take turns.
+/// Cargo, in the repository's root.
 pub(crate) fn cargo(args: &[&str]) -> Command {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(root());
+    command
+}
+
+/// A program that does not see what `cargo run` told xtask about itself: build scripts that watch
+/// those variables would otherwise run again whenever xtask and the developer take turns.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_") && !is_setting(name)) {
             command.env_remove(name);
         }
     }
-    command.args(args).current_dir(root());
     command
 }
 

@@ -1,5 +1,8 @@
 //! The bodies of entries, one type a kind. Shapes only: what may follow what is the state's to say.
 
+mod plan;
+mod proposal;
+
 use serde::{Deserialize, Serialize};
 
 use crate::amounts::Amounts;
@@ -17,6 +20,9 @@ use crate::signed::Signed;
 use crate::time::UnixMs;
 use crate::world::{Delta, ResourceRef};
 use crate::writ::Writ;
+
+pub use plan::{Plan, PlanStep, StepKind};
+pub use proposal::{Proposal, external_key, step_seed};
 
 /// Begins a trajectory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,113 +127,12 @@ pub struct Branch {
     pub source_head: Head,
 }
 
-/// What a plan's step does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StepKind {
-    /// Calls a tool.
-    Call,
-    /// Computes, touching nothing.
-    Compute,
-    /// Waits for a signal or a time.
-    Wait,
-    /// Hands a task to a child trajectory.
-    Delegate,
-    /// An agent loop: steps of its own below it, then an answer.
-    Loop,
-}
-
-/// A node of the plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PlanStep {
-    /// Its id.
-    pub id: StepId,
-    /// What it does.
-    pub kind: StepKind,
-    /// The nodes that must have ended well before; all of them earlier in the plan.
-    pub needs: Vec<StepId>,
-    /// Everything else: tool, arguments, conditions. Opaque to the state.
-    pub spec: Canon,
-}
-
-/// The task graph.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Plan {
-    /// The digest of the canonical steps.
-    pub hash: Digest,
-    /// The steps, each after what it needs.
-    pub steps: Vec<PlanStep>,
-}
-
-impl Plan {
-    /// A plan of these steps.
-    pub fn new(steps: Vec<PlanStep>) -> Result<Self, JsonError> {
-        Ok(Self { hash: Self::hash_of(&steps)?, steps })
-    }
-
-    /// The digest of the canonical steps.
-    pub fn hash_of(steps: &[PlanStep]) -> Result<Digest, JsonError> {
-        Canon::of(steps).map(|canon| Digest::of(canon.as_bytes()))
-    }
-}
-
 /// A worker claimed the trajectory. The number is in the entry's author.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attempt {
     /// Why: claimed, or reclaimed from a worker that is gone.
     pub note: String,
-}
-
-/// What an agent wants done. Carries no authority.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Proposal {
-    /// The arguments.
-    pub args: Canon,
-    /// The step.
-    pub step: StepId,
-    /// The tool.
-    pub tool: ToolName,
-}
-
-impl Proposal {
-    /// The proposal's id.
-    pub fn id(&self) -> Result<ProposalId, JsonError> {
-        Canon::of(self).map(|canon| ProposalId::new(Digest::of(canon.as_bytes())))
-    }
-
-    /// Seed 001's key: trajectory, step, tool, canonical arguments.
-    pub fn idempotency_key(&self, trajectory: TrajectoryId) -> IdempotencyKey {
-        IdempotencyKey::new(Digest::of_parts(&[
-            trajectory.to_string().as_bytes(),
-            self.step.as_str().as_bytes(),
-            self.tool.as_str().as_bytes(),
-            self.args.as_bytes(),
-        ]))
-    }
-}
-
-/// The key that the other side sees: the same for every attempt at one effect.
-pub fn external_key(trajectory: TrajectoryId, step: &StepId, generation: u64) -> String {
-    let digest = Digest::of_parts(&[
-        trajectory.to_string().as_bytes(),
-        step.as_str().as_bytes(),
-        generation.to_string().as_bytes(),
-    ]);
-    format!("gesta-{digest}")
-}
-
-/// The seed of a step's random values.
-pub fn step_seed(root: Seed, step: &StepId, generation: u64) -> Seed {
-    Seed::new(Digest::of_parts(&[
-        b"gesta.seed",
-        root.to_string().as_bytes(),
-        step.as_str().as_bytes(),
-        generation.to_string().as_bytes(),
-    ]))
 }
 
 /// The barrier: once this is durable, the effect may have happened.
@@ -259,7 +164,7 @@ pub enum Origin {
         /// The proposal that was carried out.
         proposal: ProposalId,
         /// How the permit ended.
-        receipt: Signed<Receipt>,
+        receipt: Box<Signed<Receipt>>,
         /// The `started` that this closes.
         started: EntryId,
     },

@@ -156,7 +156,7 @@ impl Signed<Decision> {
 pub enum Recovery {
     /// May run again.
     Safe,
-    /// May run again with the same key, once the first can no longer land.
+    /// May run again with the same key, once the first cannot land any more.
     Keyed,
     /// As `keyed`, and concurrent sends of one key are deduplicated too.
     KeyedConcurrent,
@@ -172,7 +172,7 @@ impl Recovery {
         matches!(self, Self::Safe | Self::Keyed | Self::KeyedConcurrent)
     }
 
-    /// Whether recovery must wait until the first call can no longer land.
+    /// Whether recovery must wait until the first call cannot land any more.
     pub fn waits_for_death(self) -> bool {
         matches!(self, Self::Keyed | Self::Probe | Self::Never)
     }
@@ -185,7 +185,7 @@ impl Recovery {
 pub struct Permit {
     /// The attempt that may dispatch.
     pub attempt: u64,
-    /// From when the effect can no longer land.
+    /// From when the effect cannot land any more.
     pub dead_at: UnixMs,
     /// The decision that allows it.
     pub decision: DecisionId,

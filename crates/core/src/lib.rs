@@ -14,6 +14,7 @@ pub mod ids;
 pub mod json;
 pub mod keys;
 pub mod projection;
+pub mod sample;
 pub mod sensitive;
 pub mod signed;
 pub mod state;

@@ -4,11 +4,15 @@
 //! is for simulation. Each is a Cargo feature but memory. One conformance suite runs against all.
 
 pub mod clock;
+pub mod chain;
 pub mod error;
 pub mod memory;
 pub mod port;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use chain::{Chain, ChainError};
 pub use error::{AppendError, StoreError};
 pub use port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};

@@ -97,7 +97,9 @@ pub trait Store: Send + Sync + 'static {
     -> Result<(), AppendError>;
 
     /// Extends the lease of a worker, or begins it, and says what time it is for the store. A worker
-    /// whose heartbeat fails counts its lease from before the last one that succeeded.
+    /// whose heartbeat fails counts its lease from before the last one that succeeded. A lease holds
+    /// up to and including its last millisecond; once it has ended, so have the claims made under it,
+    /// and a late heartbeat begins a new one under which nothing is held.
     async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError>;
 
     /// Takes up to `max` trajectories that have something to do now and that no live worker holds,
@@ -114,7 +116,7 @@ pub trait Store: Send + Sync + 'static {
     /// Stores what an executor saw, fenced by nothing. The same report twice is one. `Ok` means durable.
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError>;
 
-    /// The reports for a trajectory, oldest first.
+    /// The reports for a trajectory, oldest first: by their own time, then by digest.
     async fn effects(&self, trajectory: TrajectoryId) -> Result<Vec<Signed<EffectReport>>, StoreError>;
 
     /// Removes a report that the chain has taken up. A crash before it leaves a report that is found

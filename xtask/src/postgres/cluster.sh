@@ -35,13 +35,17 @@ key='-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'
     -c ssl=on -c ssl_cert_file="$dir/server.crt" -c ssl_key_file="$dir/server.key" &
 postgres=$!
 
-# Again and again, because a shell starts its background commands with SIGQUIT ignored: one that
-# arrives before postgres installs its own handlers is lost.
+# The server's own pid file says whom to signal: PREFIX may stay as its parent. Again and again,
+# because a shell starts background commands with SIGQUIT ignored: one that arrives before postgres
+# installs its own handlers is lost.
 exec 3<&0
 (
     trap - EXIT
     read -r _ <&3 || true
-    while kill -QUIT "$postgres"; do sleep 0.05; done
+    while true; do
+        read -r pid <data/postmaster.pid && kill -QUIT "$pid" || true
+        sleep 0.05
+    done
 ) 2>/dev/null &
 watcher=$!
 

@@ -55,7 +55,7 @@ impl User {
     }
 }
 
-/// Both programs replace themselves by the command, so that a signal to its pid reaches the server.
+/// Whichever of the two programs there is; minimal systems have but one.
 fn prefix(name: &str, uid: u32, gid: u32) -> Result<Vec<String>> {
     let (program, args) = if let Some(setpriv) = tool::find("setpriv") {
         let ids = [format!("--reuid={uid}"), format!("--regid={gid}"), "--clear-groups".to_owned()];

@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// "It did not happen" is believed only once it can no longer land, unless it is forced.
+    /// "It did not happen" is believed only once it cannot land any more, unless it is forced.
     pub(super) fn may_deny(opened: &Opened, forced: bool, now: UnixMs) -> Result<(), Why> {
         let landing = opened.recovery.waits_for_death() && now < opened.dead_at;
         if landing && !forced { Err(Why::TooEarly) } else { Ok(()) }

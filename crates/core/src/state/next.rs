@@ -182,7 +182,7 @@ impl State {
                 offers.whole(Act::LateEffect, self.unaccounted > 0);
             }
             Phase::Live if self.kind() == Some(TrajectoryKind::Registry) => {
-                offers.whole(Act::Register, true)
+                offers.whole(Act::Register, true);
             }
             Phase::Live => {
                 self.offer_whole(&mut offers);

@@ -2,7 +2,7 @@
 
 use super::step::Status;
 use super::{Rollback, State, Why};
-use crate::body::Compensation;
+use crate::body::{Compensation, Undo};
 use crate::document::Outcome;
 use crate::ids::StepId;
 
@@ -39,9 +39,14 @@ impl State {
         Ok(())
     }
 
+    /// The commit that is to be undone next.
+    pub fn to_undo(&self) -> Option<&Undo> {
+        self.rollback.as_ref()?.next()
+    }
+
     /// The step that undoes the next commit.
     pub(super) fn next_undo(&self) -> Option<StepId> {
-        self.rollback.as_ref()?.next()?.step.undo().ok()
+        self.to_undo()?.step.undo().ok()
     }
 
     pub(super) fn is_next_undo(&self, id: &StepId) -> Result<(), Why> {

@@ -100,7 +100,7 @@ pub struct Opened {
     pub effect: Effect,
     /// How it may be recovered.
     pub recovery: Recovery,
-    /// From when it can no longer land.
+    /// From when it cannot land any more.
     pub dead_at: UnixMs,
     /// What is set aside for it.
     pub reserve: Amounts,

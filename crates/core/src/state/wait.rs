@@ -60,7 +60,7 @@ impl State {
     }
 
     /// What woke a step: its timer, or the oldest signal on its key.
-    pub(super) fn woken_by(&self, id: &StepId) -> Option<EntryId> {
+    pub fn woken_by(&self, id: &StepId) -> Option<EntryId> {
         match &self.step(id)?.status {
             Status::Fired { timer } => Some(*timer),
             Status::Waiting { key: Some(key), .. } => self.mailbox.get(key)?.peek().copied(),

@@ -1,0 +1,170 @@
+//! Group commit: appends wait in one queue, and a few tasks carry off what is there. Nobody waits
+//! for a batch to fill: it fills while the one before it is on its way.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gesta_core::entry::Head;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::projection::Admitted;
+use tokio::sync::{Notify, oneshot};
+
+use super::append::append;
+use super::connect::Link;
+use crate::error::{AppendError, StoreError};
+
+/// The most appends in one batch.
+const MAX_APPENDS: usize = 256;
+/// A batch is closed when its entries reach this size.
+const MAX_BYTES: usize = 4 << 20;
+
+type Answer = Result<Head, AppendError>;
+
+/// The queue of appends. Dropped, its tasks end.
+pub(super) struct Batches {
+    queue: Arc<Queue>,
+}
+
+impl Batches {
+    /// Starts `tasks` tasks on the current runtime.
+    pub(super) fn start(link: &Link, tasks: usize) -> Self {
+        let tasks = tasks.max(1);
+        let queue = Arc::new(Queue { tasks, state: Mutex::default(), wake: Notify::new() });
+        for _ in 0..tasks {
+            let carrier = Carrier(Arc::clone(&queue));
+            tokio::spawn(carry(carrier, link.clone()));
+        }
+        Self { queue }
+    }
+
+    /// Appends with the next batch.
+    pub(super) async fn append(&self, admitted: Admitted) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut state = self.queue.state();
+            if state.ended(self.queue.tasks) {
+                return Err(AppendError::Refused(StoreError::Closed));
+            }
+            state.waiting.push_back(Waiting { admitted, answer });
+        }
+        self.queue.wake.notify_one();
+        // The task may have died with the append in its hands.
+        answered.await.unwrap_or(Err(AppendError::Unknown(StoreError::Closed)))
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.queue.state().closed = true;
+        self.queue.wake.notify_waiters();
+        // A task between looking and waiting takes the permit, and passes it on when it ends.
+        self.queue.wake.notify_one();
+    }
+}
+
+struct Queue {
+    tasks: usize,
+    state: Mutex<QueueState>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct QueueState {
+    waiting: VecDeque<Waiting>,
+    /// Trajectories with an append on its way. The next one of each stays until that is settled:
+    /// sent beside it, it would only wait for the other's lock, and its batch with it.
+    under_way: BTreeSet<TrajectoryId>,
+    tasks_ended: usize,
+    closed: bool,
+}
+
+struct Waiting {
+    admitted: Admitted,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Queue {
+    /// Nothing in here panics half-way through a change.
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl QueueState {
+    fn ended(&self, tasks: usize) -> bool {
+        self.closed || self.tasks_ended == tasks
+    }
+
+    /// What may go now, at most one append of each trajectory, sorted by trajectory.
+    fn take(&mut self) -> Vec<Waiting> {
+        let (mut batch, mut staying, mut bytes) = (Vec::new(), VecDeque::new(), 0);
+        while let Some(waiting) = self.waiting.pop_front() {
+            if waiting.answer.is_closed() {
+                continue; // its caller has gone
+            }
+            if !self.under_way.insert(waiting.admitted.trajectory()) {
+                staying.push_back(waiting);
+                continue;
+            }
+            bytes +=
+                waiting.admitted.entries().iter().map(|entry| entry.bytes().len()).sum::<usize>();
+            batch.push(waiting);
+            if batch.len() >= MAX_APPENDS || bytes >= MAX_BYTES {
+                break;
+            }
+        }
+        staying.append(&mut self.waiting);
+        self.waiting = staying;
+        batch.sort_by_key(|waiting| waiting.admitted.trajectory());
+        batch
+    }
+}
+
+/// A running task's share of the queue. When the last one is gone, with its runtime perhaps, those
+/// who wait are told.
+struct Carrier(Arc<Queue>);
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.tasks_ended += 1;
+        if state.ended(self.0.tasks) {
+            state.waiting.clear();
+        }
+        self.0.wake.notify_one();
+    }
+}
+
+async fn carry(carrier: Carrier, link: Link) {
+    let queue = &carrier.0;
+    loop {
+        let (batch, more) = {
+            let mut state = queue.state();
+            if state.closed {
+                return;
+            }
+            let batch = state.take();
+            (batch, !state.waiting.is_empty())
+        };
+        if batch.is_empty() {
+            queue.wake.notified().await;
+            continue;
+        }
+        if more {
+            queue.wake.notify_one();
+        }
+        let admitted: Vec<_> = batch.iter().map(|waiting| &waiting.admitted).collect();
+        let answers = append(&link, &admitted).await;
+        {
+            let mut state = queue.state();
+            for waiting in &batch {
+                state.under_way.remove(&waiting.admitted.trajectory());
+            }
+        }
+        for (waiting, answer) in batch.into_iter().zip(answers) {
+            let _its_caller_has_gone = waiting.answer.send(answer);
+        }
+        // Those who were answered often have the next append ready: let them run first.
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,336 @@
+//! The PostgreSQL store: many workers on many machines.
+//!
+//! Needs a tokio runtime. Each call is one statement and one transaction, on a pooled connection;
+//! appends travel in batches. Leases are on the database's clock.
+
+mod append;
+mod batch;
+mod connect;
+mod fault;
+mod rows;
+mod schema;
+mod tls;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use gesta_core::content::BlobRef;
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::EffectReport;
+use gesta_core::entry::Head;
+use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::json;
+use gesta_core::projection::{Admitted, Projection};
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+use tokio_postgres::types::ToSql;
+
+use self::append::ParkedColumns;
+use self::batch::Batches;
+use self::connect::{Link, Server};
+use self::fault::Failure;
+use self::rows::{bigint, limit};
+use crate::error::{AppendError, StoreError};
+use crate::port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
+
+const ENTRIES: &str = "
+    SELECT seq, id, bytes FROM entries
+    WHERE trajectory = $1 AND seq >= $2 ORDER BY seq LIMIT $3";
+const LOCATE: &str = "SELECT trajectory, seq FROM entries WHERE id = $1 LIMIT 1";
+const HEAD: &str = "SELECT head_seq, head_id FROM trajectories WHERE trajectory = $1";
+const TRAJECTORY: &str = "
+    SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
+        wake_at, begun_at, changed_at
+    FROM trajectories WHERE trajectory = $1";
+const LIST: &str = "
+    SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
+        wake_at, begun_at, changed_at
+    FROM trajectories WHERE trajectory > $1 ORDER BY trajectory LIMIT $2";
+const LIST_BY_STATUS: &str = "
+    SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
+        wake_at, begun_at, changed_at
+    FROM trajectories WHERE trajectory > $1 AND status = $3 ORDER BY trajectory LIMIT $2";
+const PARKED: &str = "
+    SELECT trajectory, step, on_what, entry, key, until_ms, note
+    FROM parked WHERE (trajectory, step) > ($1, $2) ORDER BY trajectory, step LIMIT $3";
+const PARKED_ON: &str = "
+    SELECT trajectory, step, on_what, entry, key, until_ms, note
+    FROM parked WHERE (trajectory, step) > ($1, $2) AND on_what = $4
+    ORDER BY trajectory, step LIMIT $3";
+const PARKED_OF: &str = "
+    SELECT trajectory, step, on_what, entry, key, until_ms, note
+    FROM parked
+    WHERE (trajectory, step) > ($1, $2) AND trajectory = $5 AND ($4::text IS NULL OR on_what = $4)
+    ORDER BY trajectory, step LIMIT $3";
+const REPROJECT: &str = include_str!("sql/reproject.sql");
+const HEARTBEAT: &str = include_str!("sql/heartbeat.sql");
+const CLAIM: &str = include_str!("sql/claim.sql");
+const RELEASE: &str = "
+    UPDATE trajectories
+    SET owner = NULL,
+        free_since = CASE
+            WHEN runnable AND status NOT IN ('completed', 'failed', 'cancelled') THEN changed_at
+        END
+    WHERE trajectory = $2 AND owner = $1";
+const RETIRE: &str = include_str!("sql/retire.sql");
+const PUT_EFFECT: &str = "
+    INSERT INTO effects (trajectory, digest, at_ms, bytes) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (trajectory, digest) DO NOTHING";
+const EFFECTS: &str = "SELECT bytes FROM effects WHERE trajectory = $1 ORDER BY at_ms, digest";
+const DROP_EFFECT: &str = "DELETE FROM effects WHERE trajectory = $1 AND digest = $2";
+const PUT_BLOB: &str =
+    "INSERT INTO blobs (digest, bytes) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING";
+const BLOB: &str = "SELECT bytes FROM blobs WHERE digest = $1";
+
+/// How many candidates a claim looks at beyond those it asks for: others may hold the first ones.
+const CLAIM_WINDOW: i64 = 64;
+
+/// How to use a database.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The most connections.
+    pub max_connections: usize,
+    /// How many batches of appends may be on their way at once.
+    pub append_batches: usize,
+    /// The certificate authority of the server, PEM. Given one, the connection is encrypted and the
+    /// server verified, whatever the URL prefers. Without one, `sslmode=require` verifies against
+    /// the system's authorities.
+    pub ca_file: Option<PathBuf>,
+    /// How the connections are named on the server, unless the URL says so.
+    pub application_name: String,
+    /// The schema that holds the tables; made if it is missing. Without one, it is the first of
+    /// the user's search path.
+    pub schema: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_connections: 8,
+            append_batches: 2,
+            ca_file: None,
+            application_name: "gesta".into(),
+            schema: None,
+        }
+    }
+}
+
+/// A store in a PostgreSQL database.
+pub struct PostgresStore {
+    link: Link,
+    batches: Batches,
+}
+
+impl PostgresStore {
+    /// Connects to the database of a URL and brings its tables up to date.
+    ///
+    /// A database of a newer program and a server with `fsync = off` are refused before anything is
+    /// changed. Errors name host and database, never the password.
+    pub async fn connect(url: &str, options: &Options) -> Result<Self, StoreError> {
+        let server = Server::new(url, options)?;
+        schema::migrate(&server).await?;
+        let link = server.pool(options.max_connections)?;
+        let batches = Batches::start(&link, options.append_batches);
+        Ok(Self { link, batches })
+    }
+
+    /// Host, port and database, without credentials.
+    pub fn place(&self) -> &str {
+        &self.link.place
+    }
+
+    async fn run(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<(), StoreError> {
+        self.link.query(sql, params).await?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").field("place", &self.place()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn append(&self, admitted: Admitted) -> Result<Head, AppendError> {
+        self.batches.append(admitted).await
+    }
+
+    async fn entries(
+        &self,
+        trajectory: TrajectoryId,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<StoredEntry>, StoreError> {
+        let from = i64::try_from(from).unwrap_or(i64::MAX);
+        let params: [&(dyn ToSql + Sync); 3] =
+            [&trajectory.as_bytes().as_slice(), &from, &limit(max)];
+        self.link.query(ENTRIES, &params).await?.iter().map(rows::entry).collect()
+    }
+
+    async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError> {
+        let found = self.link.query_slowly(LOCATE, &[&id.as_bytes().as_slice()]).await?;
+        found.first().map(|row| Ok((rows::trajectory(row)?, rows::number(row, "seq")?))).transpose()
+    }
+
+    async fn trajectory(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Option<TrajectoryRow>, StoreError> {
+        let found = self.link.query(TRAJECTORY, &[&trajectory.as_bytes().as_slice()]).await?;
+        found.first().map(rows::trajectory_row).transpose()
+    }
+
+    async fn list(&self, listing: &Listing, max: usize) -> Result<Vec<TrajectoryRow>, StoreError> {
+        let after = listing.after.map_or(Vec::new(), |after| after.as_bytes().to_vec());
+        let found = match listing.status {
+            None => self.link.query(LIST, &[&after, &limit(max)]).await?,
+            Some(status) => {
+                self.link.query(LIST_BY_STATUS, &[&after, &limit(max), &status.as_str()]).await?
+            }
+        };
+        found.iter().map(rows::trajectory_row).collect()
+    }
+
+    async fn parked(
+        &self,
+        listing: &ParkedListing,
+        max: usize,
+    ) -> Result<Vec<ParkedRow>, StoreError> {
+        let (after, after_step) = match &listing.after {
+            Some((trajectory, step)) => (trajectory.as_bytes().to_vec(), step.as_str()),
+            None => (Vec::new(), ""),
+        };
+        let on = listing.on.map(|on| on.as_str());
+        let limit = limit(max);
+        let found = match (listing.trajectory, on) {
+            (None, None) => self.link.query(PARKED, &[&after, &after_step, &limit]).await?,
+            (None, Some(on)) => {
+                self.link.query(PARKED_ON, &[&after, &after_step, &limit, &on]).await?
+            }
+            (Some(trajectory), on) => {
+                let trajectory = trajectory.as_bytes().as_slice();
+                let params: [&(dyn ToSql + Sync); 5] =
+                    [&after, &after_step, &limit, &on, &trajectory];
+                self.link.query(PARKED_OF, &params).await?
+            }
+        };
+        found.iter().map(rows::parked_row).collect()
+    }
+
+    async fn reproject(
+        &self,
+        trajectory: TrajectoryId,
+        head: Head,
+        projection: &Projection,
+    ) -> Result<(), AppendError> {
+        if reproject(&self.link, trajectory, head, projection).await? {
+            return Ok(());
+        }
+        let trajectory = trajectory.as_bytes().as_slice();
+        let found = self.link.query(HEAD, &[&trajectory]).await?;
+        let head = found.first().map(rows::head).transpose().map_err(AppendError::Refused)?;
+        Err(AppendError::Conflict { head })
+    }
+
+    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError> {
+        let found = self.link.query(HEARTBEAT, &[&worker.as_str(), &bigint(lease_ms)?]).await?;
+        let now = found.first().map(|row| rows::number(row, "now_ms")).transpose()?;
+        Ok(UnixMs(now.unwrap_or_default()))
+    }
+
+    async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
+        let max = limit(max);
+        let window = max.saturating_mul(2).saturating_add(CLAIM_WINDOW);
+        let found = self.link.query(CLAIM, &[&worker.as_str(), &max, &window]).await?;
+        found.iter().map(rows::trajectory).collect()
+    }
+
+    async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError> {
+        self.run(RELEASE, &[&worker.as_str(), &trajectory.as_bytes().as_slice()]).await
+    }
+
+    async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
+        self.run(RETIRE, &[&worker.as_str()]).await
+    }
+
+    async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
+        let bytes = json::to_canonical(report)
+            .map_err(|error| StoreError::Refused { why: error.to_string() })?;
+        let (doc, digest) = (report.doc(), report.digest());
+        let (trajectory, digest) =
+            (doc.trajectory.as_bytes().as_slice(), digest.as_bytes().as_slice());
+        self.run(PUT_EFFECT, &[&trajectory, &digest, &bigint(doc.at.0)?, &bytes]).await
+    }
+
+    async fn effects(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Vec<Signed<EffectReport>>, StoreError> {
+        let found = self.link.query(EFFECTS, &[&trajectory.as_bytes().as_slice()]).await?;
+        found.iter().map(rows::effect).collect()
+    }
+
+    async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
+        let (doc, digest) = (report.doc(), report.digest());
+        let trajectory = doc.trajectory.as_bytes().as_slice();
+        self.run(DROP_EFFECT, &[&trajectory, &digest.as_bytes().as_slice()]).await
+    }
+
+    async fn put_blob(&self, bytes: &[u8]) -> Result<BlobRef, StoreError> {
+        let blob = BlobRef::of(bytes);
+        self.run(PUT_BLOB, &[&blob.sha256.as_bytes().as_slice(), &bytes]).await?;
+        Ok(blob)
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        let found = self.link.query(BLOB, &[&digest.as_bytes().as_slice()]).await?;
+        let Some(row) = found.first() else { return Ok(None) };
+        let bytes: Vec<u8> = rows::get(row, "bytes")?;
+        if Digest::of(&bytes) == digest {
+            Ok(Some(bytes))
+        } else {
+            Err(StoreError::DamagedBlob(digest))
+        }
+    }
+}
+
+/// Whether the head was still the expected one.
+async fn reproject(
+    link: &Link,
+    trajectory: TrajectoryId,
+    head: Head,
+    projection: &Projection,
+) -> Result<bool, Failure> {
+    let summary = &projection.summary;
+    let big = |number| bigint(number).map_err(Failure::not_sent);
+    let (trajectory, head_id) = (trajectory.as_bytes().as_slice(), head.id.as_bytes().as_slice());
+    let head_seq = big(head.seq)?;
+    let attempt = big(summary.attempt)?;
+    let (kind, status) = (summary.kind.as_str(), summary.status.as_str());
+    let tenant = summary.tenant.as_ref().map(|tenant| tenant.as_str());
+    let principal = summary.principal.as_str();
+    let wake_at = summary.wake_at.map(|at| big(at.0)).transpose()?;
+    let (begun_at, changed_at) = (big(summary.begun_at.0)?, big(summary.changed_at.0)?);
+    let ended = summary.status.ended();
+    let parked = ParkedColumns::of(&projection.parked).map_err(Failure::not_sent)?;
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![
+        &trajectory,
+        &head_seq,
+        &head_id,
+        &attempt,
+        &kind,
+        &status,
+        &tenant,
+        &principal,
+        &summary.runnable,
+        &wake_at,
+        &begun_at,
+        &changed_at,
+        &ended,
+    ];
+    params.extend(parked.params());
+    Ok(!link.query(REPROJECT, &params).await?.is_empty())
+}

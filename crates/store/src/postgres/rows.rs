@@ -1,0 +1,113 @@
+//! Rows and their types. What does not fit is damage, named by its column.
+
+use std::str::FromStr;
+
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::EffectReport;
+use gesta_core::entry::Head;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::json::Canon;
+use gesta_core::projection::{Parked, ParkedOn, Status, Summary, TrajectoryKind};
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+
+use crate::error::StoreError;
+use crate::port::{ParkedRow, StoredEntry, TrajectoryRow};
+
+/// A number as the database holds it.
+pub(super) fn bigint(number: u64) -> Result<i64, StoreError> {
+    i64::try_from(number).map_err(|_| StoreError::Refused {
+        why: format!("`{number}` is more than a bigint can hold"),
+    })
+}
+
+/// A limit as the database holds it; what is past a bigint is no limit.
+pub(super) fn limit(max: usize) -> i64 {
+    i64::try_from(max).unwrap_or(i64::MAX)
+}
+
+/// A column's value.
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, StoreError> {
+    row.try_get(column).map_err(|_| damaged(column))
+}
+
+pub(super) fn number(row: &Row, column: &str) -> Result<u64, StoreError> {
+    u64::try_from(get::<i64>(row, column)?).map_err(|_| damaged(column))
+}
+
+pub(super) fn trajectory(row: &Row) -> Result<TrajectoryId, StoreError> {
+    let bytes: &[u8] = get(row, "trajectory")?;
+    bytes.try_into().map(TrajectoryId::from_bytes).map_err(|_| damaged("trajectory"))
+}
+
+pub(super) fn entry_id(row: &Row, column: &str) -> Result<EntryId, StoreError> {
+    let bytes: &[u8] = get(row, column)?;
+    let bytes = bytes.try_into().map_err(|_| damaged(column))?;
+    Ok(EntryId::new(Digest::from_bytes(bytes)))
+}
+
+pub(super) fn head(row: &Row) -> Result<Head, StoreError> {
+    Ok(Head { id: entry_id(row, "head_id")?, seq: number(row, "head_seq")? })
+}
+
+pub(super) fn entry(row: &Row) -> Result<StoredEntry, StoreError> {
+    Ok(StoredEntry {
+        id: entry_id(row, "id")?,
+        seq: number(row, "seq")?,
+        bytes: get(row, "bytes")?,
+    })
+}
+
+pub(super) fn trajectory_row(row: &Row) -> Result<TrajectoryRow, StoreError> {
+    let tenant: Option<&str> = get(row, "tenant")?;
+    let summary = Summary {
+        attempt: number(row, "attempt")?,
+        begun_at: UnixMs(number(row, "begun_at")?),
+        changed_at: UnixMs(number(row, "changed_at")?),
+        kind: word(row, "kind", TrajectoryKind::from_word)?,
+        principal: name(row, "principal")?,
+        runnable: get(row, "runnable")?,
+        status: word(row, "status", Status::from_word)?,
+        tenant: tenant.map(str::parse).transpose().map_err(|_| damaged("tenant"))?,
+        wake_at: time(row, "wake_at")?,
+    };
+    Ok(TrajectoryRow { trajectory: trajectory(row)?, head: head(row)?, summary })
+}
+
+pub(super) fn parked_row(row: &Row) -> Result<ParkedRow, StoreError> {
+    let parked = Parked {
+        entry: entry_id(row, "entry")?,
+        key: get(row, "key")?,
+        note: String::from_utf8(get(row, "note")?).map_err(|_| damaged("note"))?,
+        on: word(row, "on_what", ParkedOn::from_word)?,
+        step: name(row, "step")?,
+        until: time(row, "until_ms")?,
+    };
+    Ok(ParkedRow { trajectory: trajectory(row)?, parked })
+}
+
+pub(super) fn effect(row: &Row) -> Result<Signed<EffectReport>, StoreError> {
+    let bytes: &[u8] = get(row, "bytes")?;
+    Canon::parse(bytes).and_then(|canon| canon.read()).map_err(|error| StoreError::Damaged {
+        what: format!("a report in the effects inbox cannot be read: {error}"),
+    })
+}
+
+fn time(row: &Row, column: &str) -> Result<Option<UnixMs>, StoreError> {
+    let at: Option<i64> = get(row, column)?;
+    at.map(u64::try_from).transpose().map_err(|_| damaged(column)).map(|at| at.map(UnixMs))
+}
+
+fn name<T: FromStr>(row: &Row, column: &str) -> Result<T, StoreError> {
+    get::<&str>(row, column)?.parse().map_err(|_| damaged(column))
+}
+
+fn word<T>(row: &Row, column: &str, from: fn(&str) -> Option<T>) -> Result<T, StoreError> {
+    from(get(row, column)?).ok_or_else(|| damaged(column))
+}
+
+fn damaged(column: &str) -> StoreError {
+    StoreError::Damaged { what: format!("the column `{column}` holds what no gesta has written") }
+}

@@ -1,0 +1,89 @@
+-- A batch of appends, one per trajectory, sorted by trajectory. Returns those that won.
+--
+-- All parts see one snapshot, and each trajectory's row is locked by `moved` or `begun` before
+-- anything else of it is touched. When `moved` has waited for a lock it looks at the row again as
+-- it then is, so of two that expect the same head one wins. No row is both deleted and inserted:
+-- `unparked` holds no step that `parked` holds.
+--
+-- `IS TRUE` keeps the planner from turning the look-up among the winners into a join.
+WITH want AS MATERIALIZED (
+    SELECT *
+    FROM unnest(
+        $1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bytea[],
+        $7::bigint[], $8::text[], $9::text[], $10::text[], $11::text[], $12::boolean[],
+        $13::bigint[], $14::bigint[], $15::bigint[], $16::boolean[]
+    ) AS w (
+        trajectory, expected_seq, expected_id, fence, head_seq, head_id,
+        attempt, kind, status, tenant, principal, runnable,
+        wake_at, begun_at, changed_at, ended
+    )
+),
+moved AS (
+    UPDATE trajectories AS t
+    SET head_seq = w.head_seq,
+        head_id = w.head_id,
+        attempt = w.attempt,
+        kind = w.kind,
+        status = w.status,
+        tenant = w.tenant,
+        principal = w.principal,
+        runnable = w.runnable,
+        wake_at = w.wake_at,
+        begun_at = w.begun_at,
+        changed_at = w.changed_at,
+        owner = CASE WHEN NOT w.ended THEN t.owner END,
+        free_since = CASE WHEN w.runnable AND NOT w.ended AND t.owner IS NULL THEN w.changed_at END
+    FROM want AS w
+    WHERE t.trajectory = w.trajectory
+        AND t.head_seq = w.expected_seq
+        AND t.head_id = w.expected_id
+        AND (w.fence IS NULL OR t.attempt = w.fence)
+    RETURNING t.trajectory
+),
+begun AS (
+    INSERT INTO trajectories (
+        trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
+        wake_at, begun_at, changed_at, free_since
+    )
+    SELECT
+        trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
+        wake_at, begun_at, changed_at, CASE WHEN runnable AND NOT ended THEN changed_at END
+    FROM want
+    WHERE expected_seq IS NULL
+    ON CONFLICT (trajectory) DO NOTHING
+    RETURNING trajectory
+),
+won AS MATERIALIZED (
+    SELECT trajectory FROM moved
+    UNION ALL
+    SELECT trajectory FROM begun
+),
+written AS (
+    INSERT INTO entries (trajectory, seq, id, bytes)
+    SELECT e.trajectory, e.seq, e.id, e.bytes
+    FROM unnest($17::bytea[], $18::bigint[], $19::bytea[], $20::bytea[])
+        AS e (trajectory, seq, id, bytes)
+    WHERE (e.trajectory IN (SELECT trajectory FROM won)) IS TRUE
+),
+removed AS (
+    DELETE FROM parked AS p
+    USING unnest($21::bytea[], $22::text[]) AS u (trajectory, step)
+    WHERE p.trajectory = u.trajectory
+        AND p.step = u.step
+        AND (u.trajectory IN (SELECT trajectory FROM won)) IS TRUE
+),
+kept AS (
+    INSERT INTO parked (trajectory, step, on_what, entry, key, until_ms, note)
+    SELECT n.trajectory, n.step, n.on_what, n.entry, n.key, n.until_ms, n.note
+    FROM unnest(
+        $23::bytea[], $24::text[], $25::text[], $26::bytea[], $27::text[], $28::bigint[], $29::bytea[]
+    ) AS n (trajectory, step, on_what, entry, key, until_ms, note)
+    WHERE (n.trajectory IN (SELECT trajectory FROM won)) IS TRUE
+    ON CONFLICT (trajectory, step) DO UPDATE
+    SET on_what = excluded.on_what,
+        entry = excluded.entry,
+        key = excluded.key,
+        until_ms = excluded.until_ms,
+        note = excluded.note
+)
+SELECT trajectory FROM won

@@ -1,0 +1,24 @@
+-- Begins or extends the lease of the worker $1 by $2 ms and tells the time. A lease that has ended
+-- takes its claims with it, even if nobody has asked for them since.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+returned AS (
+    UPDATE trajectories
+    SET owner = NULL,
+        free_since = CASE WHEN runnable AND status NOT IN ('completed', 'failed', 'cancelled') THEN changed_at END
+    WHERE trajectory = ANY (ARRAY(
+        SELECT trajectory FROM trajectories
+        WHERE owner = $1
+            AND NOT EXISTS (
+                SELECT FROM workers
+                WHERE worker = $1 AND lease_until >= (SELECT at FROM clock)
+            )
+        ORDER BY trajectory
+        FOR UPDATE
+    ))
+),
+extended AS (
+    INSERT INTO workers (worker, lease_until)
+    SELECT $1, at + $2::bigint * interval '1 millisecond' FROM clock
+    ON CONFLICT (worker) DO UPDATE SET lease_until = excluded.lease_until
+)
+SELECT floor(extract(epoch FROM at) * 1000)::bigint AS now_ms FROM clock

@@ -1,0 +1,226 @@
+//! The same history on two stores: every answer must be the same, and so must every row and byte in
+//! the end. The history is drawn from a seed; memory is the model.
+
+use std::sync::Arc;
+
+use gesta_core::projection::{Admitted, Status};
+use gesta_core::time::UnixMs;
+use gesta_store::memory::MemoryStore;
+use gesta_store::{Listing, ParkedListing, Store};
+
+use super::{Job, Subject, Time, report, worker};
+
+const SEEDS: u64 = 4;
+const ACTS: u64 = 400;
+const WORKERS: [&str; 3] = ["ada", "ben", "cleo"];
+
+/// Longer than any test runs. Nothing here depends on the stores' clocks.
+const LONG_MS: u64 = 600_000;
+const LONG_AGO: UnixMs = UnixMs(1_000);
+const FAR_OFF: UnixMs = UnixMs(1 << 52);
+
+pub(crate) async fn agrees_with_memory(subject: Subject) {
+    let (_, clock) = Time::manual();
+    let model = MemoryStore::new(clock);
+    let mut history = History::new(&model, &*subject.store);
+    for seed in 0..SEEDS {
+        history.dice = Dice(seed);
+        for act in 0..ACTS {
+            history.step = format!("seed {seed}, act {act}");
+            history.act().await;
+        }
+    }
+    history.compare_everything().await;
+}
+
+/// SplitMix64: small, and the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((z ^ (z >> 31)) % bound as u64).unwrap()
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        if from.is_empty() { None } else { from.get(self.below(from.len())) }
+    }
+}
+
+struct History<'a> {
+    model: &'a dyn Store,
+    other: &'a dyn Store,
+    dice: Dice,
+    step: String,
+    jobs: Vec<Job>,
+    /// Jobs as they once were, for those who have not heard.
+    memories: Vec<Job>,
+    sent: Vec<Arc<Admitted>>,
+    names: usize,
+}
+
+/// Asks both stores and compares the answers.
+macro_rules! both {
+    ($history:expr, $store:ident => $ask:expr) => {{
+        let $store = $history.model;
+        let expected = $ask.await;
+        let $store = $history.other;
+        assert_eq!($ask.await, expected, "{}", $history.step);
+        expected
+    }};
+}
+
+impl<'a> History<'a> {
+    fn new(model: &'a dyn Store, other: &'a dyn Store) -> Self {
+        let (jobs, memories, sent) = (Vec::new(), Vec::new(), Vec::new());
+        Self { model, other, dice: Dice(0), step: String::new(), jobs, memories, sent, names: 0 }
+    }
+
+    async fn act(&mut self) {
+        match self.dice.below(16) {
+            0 | 1 => self.begin().await,
+            2..=6 => self.grow().await,
+            7 => self.append_late().await,
+            8 => {
+                if let Some(again) = self.dice.pick(&self.sent).cloned() {
+                    self.append(again).await;
+                }
+            }
+            9..=12 => self.lease().await,
+            13 => self.reproject().await,
+            _ => self.keep_contents().await,
+        }
+    }
+
+    async fn append(&mut self, admitted: Arc<Admitted>) {
+        let answer = both!(self, store => store.append(Admitted::clone(&admitted)));
+        if answer.is_ok() {
+            self.sent.push(admitted);
+        }
+    }
+
+    async fn begin(&mut self) {
+        // At 41 ids are far from their order of birth, and all different.
+        let number = u8::try_from(self.jobs.len() * 41 % 251).unwrap();
+        if self.jobs.len() < 251 {
+            let mut job = Job::new(number, UnixMs(1_000_000 + self.dice.below(5) as u64));
+            let admitted = job.begin();
+            self.append(Arc::new(admitted)).await;
+            self.jobs.push(job);
+        }
+    }
+
+    async fn grow(&mut self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let at = self.dice.below(self.jobs.len());
+        let before = self.jobs[at].clone();
+        let mut job = before.clone();
+        job.at = job.at.plus(self.dice.below(3) as u64);
+        if let Some(admitted) = self.extend(&mut job) {
+            if self.dice.below(4) == 0 {
+                self.memories.push(before);
+            }
+            self.jobs[at] = job;
+            self.append(Arc::new(admitted)).await;
+        }
+    }
+
+    /// Something legal, if the job still goes on. A job remembers nothing of who owns it, so its
+    /// number of attempts names its worker.
+    fn extend(&mut self, job: &mut Job) -> Option<Admitted> {
+        if job.state.ended().is_some() {
+            return None;
+        }
+        let attempt = usize::try_from(job.state.attempt()).unwrap();
+        let owner = WORKERS[attempt % WORKERS.len()];
+        let may_wait = |job: &Job, step: &str| job.state.step(&step.parse().unwrap()).is_none();
+        match self.dice.below(10) {
+            0..=2 => Some(job.attempt(WORKERS[(attempt + 1) % WORKERS.len()])),
+            3 if attempt > 0 => Some(job.cancel(owner)),
+            4 if attempt > 0 && may_wait(job, "first") => Some(job.wait(owner, "first", None)),
+            5 | 6 if attempt > 0 && may_wait(job, "second") => {
+                let until = self.dice.pick(&[LONG_AGO, FAR_OFF]).copied();
+                Some(job.wait(owner, "second", until))
+            }
+            7 => Some(job.signals(&[&self.name(), &self.name(), &self.name()])),
+            _ => Some(job.signal(&self.name())),
+        }
+    }
+
+    async fn append_late(&mut self) {
+        if let Some(mut job) = self.dice.pick(&self.memories).cloned()
+            && let Some(admitted) = self.extend(&mut job)
+        {
+            // It loses, unless it says exactly what was said back then.
+            let _ = both!(self, store => store.append(admitted.clone()));
+        }
+    }
+
+    async fn lease(&mut self) {
+        let me = worker(self.dice.pick(&WORKERS).unwrap());
+        match self.dice.below(8) {
+            0 | 1 => {
+                for store in [self.model, self.other] {
+                    store.heartbeat(&me, LONG_MS).await.unwrap();
+                }
+            }
+            2..=4 => {
+                let max = self.dice.below(4);
+                both!(self, store => store.claim(&me, max)).unwrap();
+            }
+            5 | 6 => {
+                if let Some(job) = self.dice.pick(&self.jobs).map(Job::id) {
+                    both!(self, store => store.release(&me, job)).unwrap();
+                }
+            }
+            _ => both!(self, store => store.retire(&me)).unwrap(),
+        }
+    }
+
+    async fn reproject(&mut self) {
+        let jobs = if self.dice.below(3) == 0 { &self.memories } else { &self.jobs };
+        if let Some(job) = self.dice.pick(jobs).cloned() {
+            let (head, projection) = (job.state.head().unwrap(), job.projection());
+            let _ = both!(self, store => store.reproject(job.id(), head, &projection));
+        }
+    }
+
+    async fn keep_contents(&mut self) {
+        let Some(job) = self.dice.pick(&self.jobs).map(Job::id) else { return };
+        let report = report(job, UnixMs(self.dice.below(3) as u64));
+        let size = self.dice.below(5_000);
+        match self.dice.below(3) {
+            0 => both!(self, store => store.put_effect(&report)).unwrap(),
+            1 => both!(self, store => store.drop_effect(&report)).unwrap(),
+            _ => drop(both!(self, store => store.put_blob(&vec![7; size])).unwrap()),
+        }
+    }
+
+    fn name(&mut self) -> String {
+        self.names += 1;
+        format!("name-{}", self.names)
+    }
+
+    async fn compare_everything(&mut self) {
+        let rows = both!(self, store => store.list(&Listing::default(), usize::MAX)).unwrap();
+        assert_eq!(rows.len(), self.jobs.len());
+        for job in &self.jobs {
+            let row = rows.iter().find(|row| row.trajectory == job.id()).unwrap();
+            assert_eq!(Some(&row.summary), job.state.summary().as_ref());
+            both!(self, store => store.entries(job.id(), 0, usize::MAX)).unwrap();
+            both!(self, store => store.effects(job.id())).unwrap();
+        }
+        let parked = both!(self, store => store.parked(&ParkedListing::default(), usize::MAX));
+        let listing = Listing { status: Some(Status::Cancelled), after: None };
+        let cancelled = both!(self, store => store.list(&listing, usize::MAX)).unwrap();
+        assert!(parked.unwrap().len() > 5 && cancelled.len() > 5, "the history was too tame");
+        for name in WORKERS {
+            both!(self, store => store.claim(&worker(name), usize::MAX)).unwrap();
+        }
+    }
+}

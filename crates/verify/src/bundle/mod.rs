@@ -1,0 +1,28 @@
+//! The bundle: trajectories with their blobs in one file, the same bytes whoever writes it.
+//!
+//! A bundle is an uncompressed ustar archive of which every byte is fixed by its contents: plain
+//! files only, mode 0644, no owner, no time, nothing after the two zero blocks. Its members, in order:
+//!
+//! 1. `gesta-bundle.json`: the [`Manifest`], canonical JSON;
+//! 2. `trajectories/<id>.jsonl`, by id: the canonical bytes of each entry and a new line after each;
+//! 3. `blobs/<sha256>`, by digest: the bytes of each blob;
+//! 4. `keys.json`, if there are any: public keys as hints. A hint never counts for anything.
+//!
+//! [`Bundle`] refuses every byte that [`Writer`] would not have written. It knows nothing of what
+//! entries mean.
+
+mod bytes;
+mod header;
+mod manifest;
+mod reader;
+mod writer;
+
+pub use bytes::Bytes;
+pub use manifest::{KeyHints, Manifest, TrajectoryHead};
+pub use reader::Bundle;
+pub use writer::{Contents, WriteError, Writer};
+
+/// The name of the first member.
+const MANIFEST: &str = "gesta-bundle.json";
+/// The name of the last member, if there are hints.
+const KEYS: &str = "keys.json";

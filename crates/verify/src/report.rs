@@ -1,0 +1,207 @@
+//! What a verification found, for programs (JSON) and for people (text). Deterministic: the same
+//! chains give the same report, however many threads examined them.
+
+use std::fmt;
+
+use gesta_core::entry::Head;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::verification::{Class, Finding};
+use serde::Serialize;
+
+/// The answer, for one trajectory or for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Everything was examined and holds.
+    Sound,
+    /// The worst that was found.
+    #[serde(untagged)]
+    Bad(Class),
+}
+
+impl Verdict {
+    /// The worst of some classes; tampered is worse than untrusted, incomplete and unreadable.
+    pub fn worst(classes: impl IntoIterator<Item = Class>) -> Self {
+        classes.into_iter().min().map_or(Self::Sound, Self::Bad)
+    }
+
+    /// The exit code of a program that reports it.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Sound => 0,
+            Self::Bad(class) => class.exit_code(),
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sound => f.write_str("sound"),
+            Self::Bad(class) => class.fmt(f),
+        }
+    }
+}
+
+/// One trajectory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// The trajectory.
+    pub trajectory: TrajectoryId,
+    /// How many entries hold, from the first on.
+    pub entries: u64,
+    /// How many signatures were checked.
+    pub signatures: u64,
+    /// The last entry that holds.
+    pub head: Option<Head>,
+    /// What it comes to.
+    pub verdict: Verdict,
+}
+
+/// Something that an entry rests on and that was not there to be checked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct NotChecked {
+    /// The trajectory that rests on it.
+    pub trajectory: Option<TrajectoryId>,
+    /// The entry that names it.
+    pub seq: Option<u64>,
+    /// What it is.
+    pub what: &'static str,
+    /// The trajectory in which it would be.
+    pub of: Option<TrajectoryId>,
+}
+
+impl fmt::Display for NotChecked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)?;
+        if let Some(trajectory) = self.trajectory {
+            write!(f, " of {trajectory}")?;
+        }
+        if let Some(seq) = self.seq {
+            write!(f, " at entry {seq}")?;
+        }
+        match self.of {
+            Some(of) => write!(f, ": {of} is not here, or not sound so far"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How much was examined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Trajectories.
+    pub trajectories: u64,
+    /// Entries that hold.
+    pub entries: u64,
+    /// Bytes of those entries.
+    pub bytes: u64,
+    /// Signatures checked.
+    pub signatures: u64,
+    /// References to blobs checked.
+    pub blobs: u64,
+    /// References to other trajectories checked.
+    pub links: u64,
+}
+
+/// The result of a verification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// What it all comes to.
+    pub verdict: Verdict,
+    /// How much was examined.
+    pub counts: Counts,
+    /// What is wrong, the worst first, then by trajectory and entry.
+    pub findings: Vec<Finding>,
+    /// What could not be checked because it is not here.
+    pub not_checked: Vec<NotChecked>,
+    /// Each trajectory, by id.
+    pub trajectories: Vec<Line>,
+}
+
+impl Report {
+    /// Puts a report in order and comes to its verdict. With `partial`, what could not be checked
+    /// does not stand against it.
+    pub(crate) fn new(
+        mut trajectories: Vec<Line>,
+        mut findings: Vec<Finding>,
+        mut not_checked: Vec<NotChecked>,
+        counts: Counts,
+        partial: bool,
+    ) -> Self {
+        if counts.entries == 0 && findings.is_empty() {
+            findings.push(Finding {
+                class: Class::Incomplete,
+                code: "nothing",
+                trajectory: None,
+                seq: None,
+                entry: None,
+                what: "there is nothing to examine".to_owned(),
+            });
+        }
+        findings.sort_by(|a, b| order(a).cmp(&order(b)));
+        not_checked.sort();
+        not_checked.dedup();
+        trajectories.sort_by_key(|line| line.trajectory);
+        let lacking = not_checked.iter().filter(|_| !partial);
+        for line in &mut trajectories {
+            let here = Some(line.trajectory);
+            let found = findings.iter().filter(|finding| finding.trajectory == here);
+            let lacks = lacking.clone().filter(|lacking| lacking.trajectory == here);
+            line.verdict = Verdict::worst(
+                found.map(|finding| finding.class).chain(lacks.map(|_| Class::Incomplete)),
+            );
+        }
+        let classes = findings.iter().map(|finding| finding.class);
+        let verdict = Verdict::worst(classes.chain(lacking.map(|_| Class::Incomplete)));
+        Self { verdict, counts, findings, not_checked, trajectories }
+    }
+
+    /// The report of something that could not even be opened.
+    pub fn of_finding(finding: Finding) -> Self {
+        Self::new(Vec::new(), vec![finding], Vec::new(), Counts::default(), false)
+    }
+
+    /// The worst finding, and of those the first.
+    pub fn first(&self) -> Option<&Finding> {
+        self.findings.first()
+    }
+
+    /// The exit code of a program that reports it.
+    pub const fn exit_code(&self) -> u8 {
+        self.verdict.exit_code()
+    }
+}
+
+fn order(
+    finding: &Finding,
+) -> (Class, Option<TrajectoryId>, Option<u64>, &'static str, &str) {
+    (finding.class, finding.trajectory, finding.seq, finding.code, &finding.what)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { trajectories, entries, signatures, blobs, links, bytes: _ } = self.counts;
+        writeln!(
+            f,
+            "{}: {trajectories} trajectories, {entries} entries, {signatures} signatures, \
+             {blobs} blobs, {links} links",
+            self.verdict
+        )?;
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
+        }
+        for lacking in &self.not_checked {
+            writeln!(f, "not checked: {lacking}")?;
+        }
+        for line in &self.trajectories {
+            let Line { trajectory, entries, signatures, head, verdict } = line;
+            write!(f, "{trajectory}  {verdict:<10}  {entries} entries, {signatures} signatures")?;
+            match head {
+                Some(head) => writeln!(f, ", head {}", head.id)?,
+                None => writeln!(f)?,
+            }
+        }
+        Ok(())
+    }
+}
