@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::amounts::Amounts;
 use crate::content::{Content, some};
-use crate::digest::{Digest, EntryId, IdempotencyKey, ProposalId, Seed, WritId};
+use crate::digest::{Digest, EntryId, ProposalId, Seed, WritId};
 use crate::document::{
     ApprovalStatement, Certainty, Decision, EffectReport, Environment, Failing, Outcome, Permit,
     Receipt, RegistrationStatement, ResolutionStatement,
 };
 use crate::entry::Head;
-use crate::ids::{Channel, Principal, SignalKey, StepId, ToolName, TrajectoryId};
-use crate::json::{Canon, JsonError};
+use crate::ids::{Channel, Principal, SignalKey, StepId, TrajectoryId};
+use crate::json::Canon;
 use crate::keys::KeyId;
 use crate::signed::Signed;
 use crate::time::UnixMs;

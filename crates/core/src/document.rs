@@ -294,7 +294,7 @@ pub enum CallResult {
     },
 }
 
-/// What an executor saw, in case its worker no longer owns the trajectory when it sees it.
+/// What an executor saw, in case its worker has lost the trajectory when it sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EffectReport {
@@ -444,7 +444,7 @@ pub struct ResolutionStatement {
     pub doubt: EntryId,
     /// What it rests on. Untrusted data.
     pub evidence: Content,
-    /// Whether "did not happen" was accepted before the effect could no longer land.
+    /// Whether "did not happen" was accepted while the effect could still land.
     pub forced: bool,
     /// Who signs.
     pub key: KeyId,
