@@ -3,6 +3,7 @@
 //! Each command is one file; [`COMMANDS`] is the only place that lists them. Depends on nothing of
 //! the workspace and on almost nothing else, because every other command waits for it to compile.
 
+mod bench;
 mod deps;
 mod postgres;
 mod test;
@@ -26,6 +27,7 @@ const COMMANDS: &[Command] = &[
     Command { name: "tidy", arguments: "", about: "check the style that rustfmt and clippy cannot see", run: tidy::run },
     Command { name: "deps", arguments: "[--bless]", about: "check layers, licences, sources and the core's allowlist; --bless rewrites the allowlist", run: deps::run },
     Command { name: "postgres", arguments: "[-- CMD ...]", about: "start a throw-away PostgreSQL and stay, or run CMD with its variables set", run: postgres::run },
+    Command { name: "bench", arguments: "", about: "measure appends and verification against the machine's own limits, as a table", run: bench::run },
 ];
 
 fn main() -> ExitCode {

@@ -8,7 +8,7 @@ use gesta_core::digest::EntryId;
 use gesta_core::entry::{Body, Entry, EntryError, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::Admitted;
-use gesta_core::state::{AdmitError, Admission, Illegal, State};
+use gesta_core::state::{Admission, AdmitError, Illegal, State};
 
 use crate::error::{AppendError, StoreError};
 use crate::port::{Store, StoredEntry};
@@ -31,7 +31,7 @@ pub enum ChainError {
     Append(#[from] AppendError),
     /// What was to be appended is not legal.
     #[error(transparent)]
-    Admit(#[from] AdmitError),
+    Admit(Box<AdmitError>),
     /// A stored entry is not one.
     #[error("entry {seq} of {trajectory} is damaged: {why}; run `gesta verify` for a full report")]
     Damaged {
@@ -40,10 +40,12 @@ pub enum ChainError {
         /// The entry's number.
         seq: u64,
         /// What is wrong.
-        why: EntryError,
+        why: Box<EntryError>,
     },
     /// A stored entry is kept under another id than its bytes have.
-    #[error("entry {seq} of {trajectory} was altered: it is stored under another id; run `gesta verify`")]
+    #[error(
+        "entry {seq} of {trajectory} was altered: it is stored under another id; run `gesta verify`"
+    )]
     Altered {
         /// The trajectory.
         trajectory: TrajectoryId,
@@ -51,12 +53,14 @@ pub enum ChainError {
         seq: u64,
     },
     /// A stored entry may not follow.
-    #[error("the stored chain of {trajectory} is not legal: {why}; run `gesta verify` for a full report")]
+    #[error(
+        "the stored chain of {trajectory} is not legal: {why}; run `gesta verify` for a full report"
+    )]
     Illegal {
         /// The trajectory.
         trajectory: TrajectoryId,
         /// What is wrong.
-        why: Illegal,
+        why: Box<Illegal>,
     },
     /// A branch names a commit that its source does not have.
     #[error("{trajectory} branches from entry {commit} of {source_trajectory}, which is not there")]
@@ -74,6 +78,12 @@ pub enum ChainError {
     /// Others appended again and again.
     #[error("others keep appending to {0}; try again")]
     Contended(TrajectoryId),
+}
+
+impl From<AdmitError> for ChainError {
+    fn from(error: AdmitError) -> Self {
+        Self::Admit(Box::new(error))
+    }
 }
 
 /// A trajectory in hand.
@@ -180,14 +190,20 @@ fn fold<'a>(
 }
 
 /// Folds what follows `state`.
-async fn fold_on(store: &Arc<dyn Store>, mut state: State, until: Option<EntryId>) -> Result<State, ChainError> {
+async fn fold_on(
+    store: &Arc<dyn Store>,
+    mut state: State,
+    until: Option<EntryId>,
+) -> Result<State, ChainError> {
     let trajectory = state.trajectory();
     loop {
         let from = state.head().map_or(0, |head| head.seq + 1);
         let page = store.entries(trajectory, from, PAGE).await?;
         for stored in &page {
             let entry = read(trajectory, stored)?;
-            state.apply(&entry).map_err(|why| ChainError::Illegal { trajectory, why })?;
+            state
+                .apply(&entry)
+                .map_err(|why| ChainError::Illegal { trajectory, why: Box::new(why) })?;
             if until == Some(entry.id()) {
                 return Ok(state);
             }
@@ -200,7 +216,11 @@ async fn fold_on(store: &Arc<dyn Store>, mut state: State, until: Option<EntryId
 
 fn read(trajectory: TrajectoryId, stored: &StoredEntry) -> Result<Entry, ChainError> {
     let seq = stored.seq;
-    let entry = Entry::from_bytes(&stored.bytes).map_err(|why| ChainError::Damaged { trajectory, seq, why })?;
+    let entry = Entry::from_bytes(&stored.bytes).map_err(|why| ChainError::Damaged {
+        trajectory,
+        seq,
+        why,
+    })?;
     if entry.id() != stored.id {
         return Err(ChainError::Altered { trajectory, seq });
     }

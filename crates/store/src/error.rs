@@ -8,7 +8,9 @@ use gesta_core::ids::TrajectoryId;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// The file or database belongs to a newer program.
-    #[error("`{place}` has schema version {found}, this program knows up to {known}; use a newer gesta")]
+    #[error(
+        "`{place}` has schema version {found}, this program knows up to {known}; use a newer gesta"
+    )]
     Newer {
         /// Where.
         place: String,

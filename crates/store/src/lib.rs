@@ -3,9 +3,10 @@
 //! The embedded default is one SQLite file; PostgreSQL serves many workers on many machines; memory
 //! is for simulation. Each is a Cargo feature but memory. One conformance suite runs against all.
 
-pub mod clock;
 pub mod chain;
+pub mod clock;
 pub mod error;
+pub mod faulty;
 pub mod memory;
 pub mod port;
 #[cfg(feature = "postgres")]

@@ -76,25 +76,41 @@ pub trait Store: Send + Sync + 'static {
 
     /// The entries of a trajectory with `seq >= from`, in order, at most `max` of them. Sees
     /// everything that was acknowledged before the call.
-    async fn entries(&self, trajectory: TrajectoryId, from: u64, max: usize) -> Result<Vec<StoredEntry>, StoreError>;
+    async fn entries(
+        &self,
+        trajectory: TrajectoryId,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<StoredEntry>, StoreError>;
 
     /// Where an entry is. Slow on large stores: ids are not indexed, since the index would cost every
     /// append and people name entries by trajectory and number.
     async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError>;
 
     /// A trajectory's row.
-    async fn trajectory(&self, trajectory: TrajectoryId) -> Result<Option<TrajectoryRow>, StoreError>;
+    async fn trajectory(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Option<TrajectoryRow>, StoreError>;
 
     /// Rows of trajectories, by id, at most `max` of them.
     async fn list(&self, listing: &Listing, max: usize) -> Result<Vec<TrajectoryRow>, StoreError>;
 
     /// Rows of parked steps, by trajectory and step, at most `max` of them.
-    async fn parked(&self, listing: &ParkedListing, max: usize) -> Result<Vec<ParkedRow>, StoreError>;
+    async fn parked(
+        &self,
+        listing: &ParkedListing,
+        max: usize,
+    ) -> Result<Vec<ParkedRow>, StoreError>;
 
     /// Replaces a trajectory's projections by these, if its head is still `head`. A crash leaves the
     /// old ones or the new ones. All parked rows of the trajectory are replaced, not only those named.
-    async fn reproject(&self, trajectory: TrajectoryId, head: Head, projection: &Projection)
-    -> Result<(), AppendError>;
+    async fn reproject(
+        &self,
+        trajectory: TrajectoryId,
+        head: Head,
+        projection: &Projection,
+    ) -> Result<(), AppendError>;
 
     /// Extends the lease of a worker, or begins it, and says what time it is for the store. A worker
     /// whose heartbeat fails counts its lease from before the last one that succeeded. A lease holds
@@ -117,7 +133,10 @@ pub trait Store: Send + Sync + 'static {
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError>;
 
     /// The reports for a trajectory, oldest first: by their own time, then by digest.
-    async fn effects(&self, trajectory: TrajectoryId) -> Result<Vec<Signed<EffectReport>>, StoreError>;
+    async fn effects(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Vec<Signed<EffectReport>>, StoreError>;
 
     /// Removes a report that the chain has taken up. A crash before it leaves a report that is found
     /// to be taken up again.

@@ -65,3 +65,6 @@ mod memory {
 
 #[cfg(feature = "sqlite")]
 mod sqlite;
+
+#[cfg(feature = "postgres")]
+mod postgres;

@@ -1,6 +1,7 @@
 //! What a verification found, for programs (JSON) and for people (text). Deterministic: the same
 //! chains give the same report, however many threads examined them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use gesta_core::entry::Head;
@@ -20,9 +21,9 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The worst of some classes; tampered is worse than untrusted, incomplete and unreadable.
+    /// The worst of some classes.
     pub fn worst(classes: impl IntoIterator<Item = Class>) -> Self {
-        classes.into_iter().min().map_or(Self::Sound, Self::Bad)
+        classes.into_iter().min_by_key(|class| rank(*class)).map_or(Self::Sound, Self::Bad)
     }
 
     /// The exit code of a program that reports it.
@@ -37,9 +38,20 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sound => f.write_str("sound"),
-            Self::Bad(class) => class.fmt(f),
+            Self::Sound => f.pad("sound"),
+            Self::Bad(class) => f.pad(&class.to_string()),
         }
+    }
+}
+
+/// From the worst on. What cannot be read comes before what is incomplete, which may only follow
+/// from it.
+const fn rank(class: Class) -> u8 {
+    match class {
+        Class::Tampered => 0,
+        Class::Untrusted => 1,
+        Class::Unreadable => 2,
+        Class::Incomplete => 3,
     }
 }
 
@@ -143,17 +155,20 @@ impl Report {
         not_checked.sort();
         not_checked.dedup();
         trajectories.sort_by_key(|line| line.trajectory);
-        let lacking = not_checked.iter().filter(|_| !partial);
-        for line in &mut trajectories {
-            let here = Some(line.trajectory);
-            let found = findings.iter().filter(|finding| finding.trajectory == here);
-            let lacks = lacking.clone().filter(|lacking| lacking.trajectory == here);
-            line.verdict = Verdict::worst(
-                found.map(|finding| finding.class).chain(lacks.map(|_| Class::Incomplete)),
-            );
+        let lacking = not_checked
+            .iter()
+            .filter(|_| !partial)
+            .map(|lacking| (lacking.trajectory, Class::Incomplete));
+        let faults = findings.iter().map(|finding| (finding.trajectory, finding.class));
+        let mut classes: BTreeMap<Option<TrajectoryId>, BTreeSet<Class>> = BTreeMap::new();
+        for (trajectory, class) in faults.chain(lacking) {
+            classes.entry(trajectory).or_default().insert(class);
         }
-        let classes = findings.iter().map(|finding| finding.class);
-        let verdict = Verdict::worst(classes.chain(lacking.map(|_| Class::Incomplete)));
+        let of = |trajectory| classes.get(&trajectory).into_iter().flatten().copied();
+        for line in &mut trajectories {
+            line.verdict = Verdict::worst(of(Some(line.trajectory)));
+        }
+        let verdict = Verdict::worst(classes.values().flatten().copied());
         Self { verdict, counts, findings, not_checked, trajectories }
     }
 
@@ -173,10 +188,8 @@ impl Report {
     }
 }
 
-fn order(
-    finding: &Finding,
-) -> (Class, Option<TrajectoryId>, Option<u64>, &'static str, &str) {
-    (finding.class, finding.trajectory, finding.seq, finding.code, &finding.what)
+fn order(finding: &Finding) -> (u8, Option<TrajectoryId>, Option<u64>, &'static str, &str) {
+    (rank(finding.class), finding.trajectory, finding.seq, finding.code, &finding.what)
 }
 
 impl fmt::Display for Report {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::step::Status;
+use super::step::{Status, Step};
 use super::{Beginning, Node, Phase, PlanIndex, Registry, State, Why};
 use crate::body::{Branch, Mandate, Plan, Purpose, Root};
 use crate::digest::WritId;
@@ -74,7 +74,7 @@ impl State {
         let matches = branch.source == *trajectory
             && branch.source_commit == head.id
             && from.last_commit == Some(head.id)
-            && branch.source_head.seq >= head.seq;
+            && (branch.source_head == *head || branch.source_head.seq > head.seq);
         if !matches {
             return Err(Why::Source);
         }
@@ -95,7 +95,9 @@ impl State {
         self.last_commit = from.last_commit;
         for (id, step) in &from.steps {
             if matches!(step.status, Status::Done { .. }) {
-                self.steps.insert_mut(id.clone(), Arc::clone(step));
+                // Effects of the source that arrive late belong in the source's chain.
+                let step = Step { starts: Vec::new(), ..(**step).clone() };
+                self.steps.insert_mut(id.clone(), Arc::new(step));
             }
         }
         if let Some(plan) = &from.plan {

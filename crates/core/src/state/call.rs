@@ -2,6 +2,7 @@
 
 use super::step::{Frozen, Opened, RowOutcome, RunRow, Start, Status};
 use super::{State, Why};
+use crate::amounts::Amounts;
 use crate::body::{Proposal, Rejection, Started, StepKind, step_seed};
 use crate::digest::{Digest, PermitId, ProposalId};
 use crate::document::{Decision, Permit, Reason, Receipt, ReceiptResult, Verdict};
@@ -221,6 +222,9 @@ impl State {
         let proposal_id = self.check_proposal(proposal, step.frozen.as_ref())?;
         self.check_decision(decision, proposal_id, id, Verdict::Deny)?;
         self.check_receipt(receipt, id, None, ReceiptResult::Refused { reason })?;
+        if receipt.doc().cost != Amounts::default() {
+            return Err(Why::Receipt("cost"));
+        }
 
         self.take_receipt(receipt);
         if let Status::Unknown { refused, .. } = &mut step.status {

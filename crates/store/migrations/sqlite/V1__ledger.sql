@@ -24,6 +24,7 @@ CREATE INDEX trajectories_asleep ON trajectories (wake_at, changed_at, trajector
     WHERE owner IS NULL AND runnable = 0 AND wake_at IS NOT NULL
         AND status NOT IN ('completed', 'failed', 'cancelled');
 CREATE INDEX trajectories_claimed ON trajectories (owner) WHERE owner IS NOT NULL;
+CREATE INDEX trajectories_by_status ON trajectories (status, trajectory);
 
 -- A rowid table: rows are appended, and only the narrow index is written at random.
 CREATE TABLE entries (
@@ -44,6 +45,7 @@ CREATE TABLE parked (
     note TEXT NOT NULL,
     PRIMARY KEY (trajectory, step)
 ) WITHOUT ROWID;
+CREATE INDEX parked_by_what ON parked (on_what, trajectory, step);
 
 CREATE TABLE workers (
     worker TEXT PRIMARY KEY NOT NULL,

@@ -56,9 +56,8 @@ async fn send(link: &Link, batch: &[&Admitted]) -> Result<Vec<Answer>, Failure> 
     let losers: Vec<_> =
         batch.iter().copied().filter(|admitted| !won.contains(&admitted.trajectory())).collect();
     let mut lost = judge(link, &losers).await;
-    let answer = |admitted: &&Admitted| {
-        lost.remove(&admitted.trajectory()).unwrap_or(Ok(admitted.head()))
-    };
+    let answer =
+        |admitted: &&Admitted| lost.remove(&admitted.trajectory()).unwrap_or(Ok(admitted.head()));
     Ok(batch.iter().map(answer).collect())
 }
 

@@ -56,7 +56,7 @@ async fn version(client: &Client, server: &Server, known: i32) -> Result<i32, St
         return Ok(0);
     }
     let row = client.query_one(VERSION, &[]).await.map_err(failed)?;
-    let found = row.try_get(0).map_err(failed)?;
+    let found: i32 = row.try_get(0).map_err(failed)?;
     if found > known {
         return Err(StoreError::Newer {
             place: server.place.to_string(),

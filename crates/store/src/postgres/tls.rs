@@ -37,9 +37,8 @@ fn authorities(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match ca_file {
         Some(path) => {
-            let bad = |why: String| {
-                format!("cannot read certificates from `{}`: {why}", path.display())
-            };
+            let bad =
+                |why: String| format!("cannot read certificates from `{}`: {why}", path.display());
             let certificates =
                 CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))?;
             for certificate in certificates {

@@ -1,7 +1,7 @@
 //! Appending, inside the writer's transaction: compare-and-swap, entries, projections.
 
 use gesta_core::entry::{Entry, Head};
-use gesta_core::ids::TrajectoryId;
+use gesta_core::ids::{Tenant, TrajectoryId};
 use gesta_core::projection::{Admitted, Fence, Projection};
 use rusqlite::{Connection, OptionalExtension as _, Result, named_params, params};
 
@@ -18,10 +18,18 @@ const BEGIN_TRAJECTORY: &str = "
 /// The fence is implied by the head, since a newer attempt is a newer head; it is checked all the same.
 const MOVE_HEAD: &str = "
     UPDATE trajectories SET head_seq = :head_seq, head_id = :head_id, attempt = :attempt,
-        kind = :kind, status = :status, tenant = :tenant, principal = :principal,
-        runnable = :runnable, wake_at = :wake_at, begun_at = :begun_at, changed_at = :changed_at
+        runnable = :runnable, wake_at = :wake_at, changed_at = :changed_at
     WHERE trajectory = :trajectory AND head_seq = :expected_seq AND head_id = :expected_id
         AND (:fence IS NULL OR attempt = :fence)";
+
+/// Apart, because SQLite rewrites an index for every update that names its column.
+const SET_STATUS: &str =
+    "UPDATE trajectories SET status = ?2 WHERE trajectory = ?1 AND status <> ?2";
+
+/// What the first entry fixed: only a rebuild writes it again.
+const SET_BEGINNING: &str = "
+    UPDATE trajectories SET kind = ?2, tenant = ?3, principal = ?4, begun_at = ?5
+    WHERE trajectory = ?1";
 
 const INSERT_ENTRY: &str =
     "INSERT INTO entries (trajectory, seq, id, bytes) VALUES (?1, ?2, ?3, ?4)";
@@ -73,6 +81,14 @@ pub(super) fn reproject(
         let head = head_and_attempt(db, trajectory)?.map(|(head, _)| head);
         return Ok(Err(AppendError::Conflict { head }));
     }
+    let summary = &projection.summary;
+    db.prepare_cached(SET_BEGINNING)?.execute(params![
+        trajectory.as_bytes(),
+        summary.kind.as_str(),
+        summary.tenant.as_ref().map(Tenant::as_str),
+        summary.principal.as_str(),
+        summary.begun_at.0,
+    ])?;
     db.prepare_cached(UNPARK_ALL)?.execute([trajectory.as_bytes()])?;
     park(db, trajectory, projection)?;
     Ok(Ok(()))
@@ -108,7 +124,7 @@ fn begin_trajectory(
         ":attempt": summary.attempt,
         ":kind": summary.kind.as_str(),
         ":status": summary.status.as_str(),
-        ":tenant": summary.tenant.as_ref().map(|tenant| tenant.as_str()),
+        ":tenant": summary.tenant.as_ref().map(Tenant::as_str),
         ":principal": summary.principal.as_str(),
         ":runnable": summary.runnable,
         ":wake_at": summary.wake_at.map(|at| at.0),
@@ -135,16 +151,16 @@ fn move_head(
         ":head_seq": head.seq,
         ":head_id": head.id.as_bytes(),
         ":attempt": summary.attempt,
-        ":kind": summary.kind.as_str(),
-        ":status": summary.status.as_str(),
-        ":tenant": summary.tenant.as_ref().map(|tenant| tenant.as_str()),
-        ":principal": summary.principal.as_str(),
         ":runnable": summary.runnable,
         ":wake_at": summary.wake_at.map(|at| at.0),
-        ":begun_at": summary.begun_at.0,
         ":changed_at": summary.changed_at.0,
     })?;
-    Ok(updated == 1)
+    if updated == 0 {
+        return Ok(false);
+    }
+    let status = summary.status.as_str();
+    db.prepare_cached(SET_STATUS)?.execute(params![trajectory.as_bytes(), status])?;
+    Ok(true)
 }
 
 fn park(db: &Connection, trajectory: TrajectoryId, projection: &Projection) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What SQLite's errors mean to a caller: which of the store's errors, and whether the write is
 //! certainly absent.
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 use crate::error::{AppendError, StoreError};
 
@@ -79,8 +79,13 @@ pub(super) fn store_error(place: &str, error: &rusqlite::Error) -> StoreError {
         // Not SQLite's but a row's that does not fit its Rust type.
         return StoreError::Damaged { what: format!("a row of `{place}` cannot be read: {why}") };
     };
+    let extended = error.sqlite_error().map(|error| error.extended_code);
     match code {
         ErrorCode::DiskFull => StoreError::Full { place },
+        ErrorCode::ReadOnly if extended == Some(ffi::SQLITE_READONLY_DIRECTORY) => {
+            let why = "its directory, where the log beside it belongs, allows reading only".into();
+            StoreError::ReadOnly { place, why }
+        }
         ErrorCode::ReadOnly | ErrorCode::PermissionDenied => StoreError::ReadOnly { place, why },
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
             StoreError::Damaged { what: format!("`{place}`: {why}") }

@@ -22,7 +22,7 @@ use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
 use gesta_core::ids::{TrajectoryId, WorkerId};
 use gesta_core::json;
-use gesta_core::projection::{Admitted, Projection};
+use gesta_core::projection::{Admitted, ParkedOn, Projection, Status};
 use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use rusqlite::{OptionalExtension as _, params};
@@ -34,7 +34,7 @@ use crate::error::{AppendError, StoreError};
 use crate::port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
 
 /// How many prepared statements a connection keeps: more than this store has.
-const PLACES_OF_STATEMENTS: usize = 64;
+const CACHED_STATEMENTS: usize = 64;
 
 const ENTRIES: &str = "
     SELECT seq, id, bytes FROM entries WHERE trajectory = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
@@ -46,16 +46,21 @@ const TRAJECTORY: &str = "
 const LIST: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
         wake_at, begun_at, changed_at
-    FROM trajectories WHERE trajectory > ?1 AND (?2 IS NULL OR status = ?2)
-    ORDER BY trajectory LIMIT ?3";
+    FROM trajectories WHERE trajectory > ?1 ORDER BY trajectory LIMIT ?2";
+const LIST_STATUS: &str = "
+    SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
+        wake_at, begun_at, changed_at
+    FROM trajectories WHERE status = ?3 AND trajectory > ?1 ORDER BY trajectory LIMIT ?2";
 const PARKED: &str = "
     SELECT trajectory, step, on_what, entry, key, until, note FROM parked
-    WHERE (trajectory, step) > (?1, ?2) AND (?3 IS NULL OR on_what = ?3)
-    ORDER BY trajectory, step LIMIT ?4";
+    WHERE (trajectory, step) > (?1, ?2) ORDER BY trajectory, step LIMIT ?3";
+const PARKED_ON: &str = "
+    SELECT trajectory, step, on_what, entry, key, until, note FROM parked
+    WHERE on_what = ?4 AND (trajectory, step) > (?1, ?2) ORDER BY trajectory, step LIMIT ?3";
 const PARKED_OF: &str = "
     SELECT trajectory, step, on_what, entry, key, until, note FROM parked
-    WHERE (trajectory, step) > (?1, ?2) AND (?3 IS NULL OR on_what = ?3) AND trajectory = ?5
-    ORDER BY trajectory, step LIMIT ?4";
+    WHERE trajectory = ?5 AND (trajectory, step) > (?1, ?2) AND (?4 IS NULL OR on_what = ?4)
+    ORDER BY trajectory, step LIMIT ?3";
 const PUT_EFFECT: &str = "
     INSERT INTO effects (trajectory, digest, at, bytes) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (trajectory, digest) DO NOTHING";
@@ -171,10 +176,17 @@ impl Store for SqliteStore {
             .run(move |db| {
                 // The empty blob comes before every id.
                 let after = after.as_ref().map_or(&[][..], |after| after.as_bytes());
-                let status = status.map(|status| status.as_str());
-                db.prepare_cached(LIST)?
-                    .query_map(params![after, status, limit(max)], rows::trajectory)?
-                    .collect()
+                let max = limit(max);
+                match status.map(Status::as_str) {
+                    None => db
+                        .prepare_cached(LIST)?
+                        .query_map(params![after, max], rows::trajectory)?
+                        .collect(),
+                    Some(status) => db
+                        .prepare_cached(LIST_STATUS)?
+                        .query_map(params![after, max, status], rows::trajectory)?
+                        .collect(),
+                }
             })
             .await
     }
@@ -191,16 +203,19 @@ impl Store for SqliteStore {
                     Some((after, step)) => (&after.as_bytes()[..], step.as_str()),
                     None => (&[][..], ""),
                 };
-                let on = on.map(|on| on.as_str());
-                let max = limit(max);
-                match trajectory {
-                    Some(of) => db
+                let (on, max) = (on.map(ParkedOn::as_str), limit(max));
+                match (trajectory, on) {
+                    (Some(of), on) => db
                         .prepare_cached(PARKED_OF)?
-                        .query_map(params![after, step, on, max, of.as_bytes()], rows::parked)?
+                        .query_map(params![after, step, max, on, of.as_bytes()], rows::parked)?
                         .collect(),
-                    None => db
+                    (None, Some(on)) => db
+                        .prepare_cached(PARKED_ON)?
+                        .query_map(params![after, step, max, on], rows::parked)?
+                        .collect(),
+                    (None, None) => db
                         .prepare_cached(PARKED)?
-                        .query_map(params![after, step, on, max], rows::parked)?
+                        .query_map(params![after, step, max], rows::parked)?
                         .collect(),
                 }
             })

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::fault::store_error;
-use super::{Options, PLACES_OF_STATEMENTS};
+use super::{CACHED_STATEMENTS, Options};
 use crate::error::StoreError;
 
 /// What brings a file from version *n* to *n* + 1.
@@ -73,7 +73,7 @@ pub(super) fn for_reading(path: &Path, options: &Options) -> Result<Connection, 
 fn connect(path: &Path, flags: OpenFlags, options: &Options) -> rusqlite::Result<Connection> {
     let db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(options.busy_timeout)?;
-    db.set_prepared_statement_cache_capacity(PLACES_OF_STATEMENTS);
+    db.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     Ok(db)
 }
 

@@ -7,14 +7,15 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use gesta_core::entry::Entry;
 use gesta_core::time::UnixMs;
 use gesta_store::sqlite::{Options, SqliteStore};
 use gesta_store::{AppendError, Store as _, StoreError};
 
-use super::{fold, open};
-use crate::suite::Job;
+use super::open;
+use crate::suite::{Job, fold};
 
 const AT: UnixMs = UnixMs(1_000);
 
@@ -136,7 +137,10 @@ async fn a_read_only_file_is_refused_and_loses_nothing() {
     };
     set_mode(home.path(), 0o755);
     set_mode(&program, 0o755);
-    for (file_mode, directory_mode) in [(0o444, 0o755), (0o444, 0o555)] {
+    let file = "its permissions or its file system allow reading only";
+    let beside = "its directory, where the log beside it belongs, allows reading only";
+    let cases = [(0o444, 0o755, file), (0o444, 0o555, file), (0o666, 0o555, beside)];
+    for (file_mode, directory_mode, why) in cases {
         set_mode(&path, file_mode);
         set_mode(&directory, directory_mode);
         let mut child = Command::new(&program);
@@ -145,10 +149,7 @@ async fn a_read_only_file_is_refused_and_loses_nothing() {
             child.uid(65_534).gid(65_534);
         }
         let said = expect_success(&child.output().unwrap());
-        let place = path.display();
-        let expected = format!(
-            "refused: `{place}` cannot be written: its permissions or its file system allow reading only"
-        );
+        let expected = format!("refused: `{}` cannot be written: {why}", path.display());
         assert!(said.contains(&expected), "{said}");
     }
     set_mode(&directory, 0o755);
@@ -156,6 +157,26 @@ async fn a_read_only_file_is_refused_and_loses_nothing() {
     let store = open(&path);
     assert_eq!(fold(&store, job.id()).await, job.state);
     store.append(job.signal("it-can-be-written-again")).await.unwrap();
+}
+
+/// A lock that another process does not give up is no reason to wait for ever, or to lose anything.
+#[tokio::test]
+async fn a_locked_file_refuses_in_time() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("gesta.db");
+    let busy_timeout = Duration::from_millis(20);
+    let options = Options { busy_timeout, ..Options::default() };
+    let store = SqliteStore::open(&path, options).unwrap();
+    let mut job = Job::new(1, AT);
+    store.append(job.begin()).await.unwrap();
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let signal = job.clone().signal("patience");
+    let refused = store.append(signal.clone()).await.unwrap_err();
+    assert!(matches!(refused, AppendError::Refused(StoreError::Refused { .. })), "{refused}");
+    assert_eq!(fold(&store, job.id()).await, job.state, "readers do not wait for writers");
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(store.append(signal.clone()).await, Ok(signal.head()));
 }
 
 /// Processes that find no file make it together, and then share it.

@@ -7,8 +7,8 @@ use gesta_core::time::UnixMs;
 use gesta_store::sqlite::{Options, SqliteStore};
 use gesta_store::{Listing, Store as _, StoreError};
 
-use super::{fold, open};
-use crate::suite::Job;
+use super::open;
+use crate::suite::{Job, fold};
 
 fn refusal(path: &Path) -> StoreError {
     SqliteStore::open(path, Options::default()).err().unwrap()

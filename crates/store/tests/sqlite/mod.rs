@@ -6,10 +6,7 @@ mod file;
 use std::path::Path;
 use std::sync::Arc;
 
-use gesta_core::entry::Entry;
-use gesta_core::ids::TrajectoryId;
-use gesta_core::state::State;
-use gesta_store::Store as _;
+use gesta_core::digest::Digest;
 use gesta_store::sqlite::{Options, SqliteStore};
 
 use crate::suite::{self, Subject, Time};
@@ -28,7 +25,7 @@ async fn subject() -> Subject {
 async fn a_damaged_blob_is_an_error() {
     let subject = subject().await;
     let path = subject._home.as_ref().unwrap().path().join("gesta.db");
-    let damage = async move |digest: gesta_core::digest::Digest| {
+    let damage = async move |digest: Digest| {
         let db = rusqlite::Connection::open(&path).unwrap();
         let sql = "UPDATE blobs SET bytes = x'00' WHERE digest = ?1";
         assert_eq!(db.execute(sql, [digest.as_bytes()]).unwrap(), 1);
@@ -38,17 +35,4 @@ async fn a_damaged_blob_is_an_error() {
 
 fn open(path: &Path) -> SqliteStore {
     SqliteStore::open(path, Options::default()).unwrap()
-}
-
-/// Folds a stored chain, which fails unless it is whole and legal.
-async fn fold(store: &SqliteStore, trajectory: TrajectoryId) -> State {
-    let mut state = State::new(trajectory);
-    for entry in store.entries(trajectory, 0, usize::MAX).await.unwrap() {
-        state.apply(&Entry::from_bytes(&entry.bytes).unwrap()).unwrap();
-        assert_eq!(state.head().map(|head| (head.seq, head.id)), Some((entry.seq, entry.id)));
-    }
-    let row = store.trajectory(trajectory).await.unwrap();
-    assert_eq!(row.as_ref().map(|row| row.head), state.head());
-    assert_eq!(row.map(|row| row.summary), state.summary());
-    state
 }

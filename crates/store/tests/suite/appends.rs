@@ -40,7 +40,7 @@ pub(crate) async fn entries_come_back_as_they_were(subject: Subject) {
     assert_eq!(store.locate(EntryId::new(Digest::of(b"no such"))).await.unwrap(), None);
 }
 
-/// An append on top of a head that is no longer there changes nothing and says which head is.
+/// An append on top of a head that has moved changes nothing and says where it is.
 pub(crate) async fn a_stale_append_conflicts(subject: Subject) {
     let store = &subject.store;
     let mut job = Job::new(1, subject.now().await);

@@ -128,6 +128,8 @@ pub(crate) async fn projections_are_rebuilt(subject: Subject) {
     let mut wrong = job.projection();
     wrong.summary.status = Status::Running;
     wrong.summary.runnable = true;
+    wrong.summary.principal = "nobody".parse().unwrap();
+    wrong.summary.tenant = None;
     wrong.parked.truncate(1);
     wrong.parked[0].note = "wrong, and with a \0 in it".to_owned();
     store.reproject(job.id(), head, &wrong).await.unwrap();

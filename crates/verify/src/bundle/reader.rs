@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use gesta_core::content::BlobRef;
-use gesta_core::digest::{Digest, EntryId};
+use gesta_core::digest::Digest;
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Limits;
@@ -21,7 +20,7 @@ use super::MANIFEST;
 use super::bytes::{Bytes, Section};
 use super::header::{BLOCK, BadHeader, Name, is_ustar, padding, parse};
 use super::manifest::{BadManifest, KeyHints, LIMITS, Manifest};
-use crate::engine::Chains;
+use crate::engine::{Chains, Each};
 
 /// How much is read at once.
 const READ_BYTES: usize = 1 << 18;
@@ -73,7 +72,8 @@ impl Bundle {
         for blob in &manifest.blobs {
             let place = walk.expect(Name::Blob(blob.sha256))?;
             if place.size != blob.size {
-                let what = format!("blob `{}` has another size than the manifest says", blob.sha256);
+                let what =
+                    format!("blob `{}` has another size than the manifest says", blob.sha256);
                 return Err(bad(Class::Tampered, "manifest", what));
             }
             blobs.insert(blob.sha256, (place, OnceLock::new()));
@@ -119,11 +119,7 @@ impl Chains for Bundle {
         Ok(self.trajectories.keys().copied().collect())
     }
 
-    fn entries(
-        &self,
-        trajectory: TrajectoryId,
-        each: &mut dyn FnMut(&[u8], Option<EntryId>) -> ControlFlow<()>,
-    ) -> Result<(), Finding> {
+    fn entries(&self, trajectory: TrajectoryId, each: &mut Each<'_>) -> Result<(), Finding> {
         let Some((_, place)) = self.trajectories.get(&trajectory) else { return Ok(()) };
         let mut lines = BufReader::with_capacity(READ_BYTES, self.section(*place));
         let mut line = Vec::new();
@@ -230,7 +226,8 @@ impl Walk<'_> {
                 bad(Class::Tampered, "archive_name", what)
             }
             BadHeader::Field(name) => {
-                let what = format!("the header of `{name}` is not that of a plain file in a bundle");
+                let what =
+                    format!("the header of `{name}` is not that of a plain file in a bundle");
                 bad(Class::Tampered, "archive_header", what)
             }
         })?;

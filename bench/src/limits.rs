@@ -1,0 +1,51 @@
+//! What the machine itself can do.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::Result;
+use gesta_core::projection::Admitted;
+use rusqlite::{Connection, params};
+
+use crate::table::{Table, per_second, rate, time};
+
+/// How often the disk syncs an append of 4 KiB.
+pub(crate) fn sync(place: &Path, table: &mut Table) -> Result<()> {
+    const TIMES: usize = 2000;
+    let mut file = OpenOptions::new().create(true).append(true).open(place.join("sync"))?;
+    let (took, result) = time(|| {
+        (0..TIMES).try_for_each(|_| {
+            file.write_all(&[7; 4096])?;
+            file.sync_data()
+        })
+    });
+    result?;
+    table.limit("4 KiB append and fdatasync", rate(per_second(TIMES, took)));
+    Ok(())
+}
+
+/// How often bare SQLite commits one row, with the same settings, table shape and rows as the store.
+pub(crate) fn bare_sqlite(file: &Path, appends: &[Admitted]) -> Result<f64> {
+    let db = Connection::open(file)?;
+    db.execute_batch(
+        "PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = FULL;
+         CREATE TABLE entries (
+             trajectory BLOB NOT NULL, seq INTEGER NOT NULL, id BLOB NOT NULL, bytes BLOB NOT NULL,
+             UNIQUE (trajectory, seq)
+         );",
+    )?;
+    let mut insert = db.prepare("INSERT INTO entries (trajectory, seq, id, bytes) VALUES (?1, ?2, ?3, ?4)")?;
+    let rows: Vec<_> = appends.iter().flat_map(|append| append.entries()).collect();
+    let (took, result) = time(|| {
+        rows.iter().try_for_each(|entry| {
+            let trajectory = entry.payload().trajectory;
+            insert
+                .execute(params![trajectory.as_bytes(), entry.seq(), entry.id().as_bytes(), entry.bytes()])
+                .map(drop)
+        })
+    });
+    result?;
+    Ok(per_second(rows.len(), took))
+}

@@ -1,0 +1,40 @@
+//! Gesta's benchmarks. Run by `cargo xtask bench`, which starts PostgreSQL and builds for release.
+//!
+//! Everything is a ratio to a limit of the machine that was measured in the same run, round about
+//! with the figure itself, because the machine is noisy and only such ratios mean anything.
+
+mod growth;
+mod history;
+mod limits;
+mod postgres;
+mod sqlite;
+mod table;
+mod verify;
+
+use std::path::Path;
+
+use anyhow::Result;
+use table::Table;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [mode, file] = args.as_slice()
+        && mode == "peak-memory"
+    {
+        return verify::peak_memory(Path::new(file));
+    }
+    // Beside the build, not in the temporary directory: that may be memory, and memory has no fsync.
+    std::fs::create_dir_all("target")?;
+    let place = tempfile::Builder::new().prefix("gesta-bench-").tempdir_in("target")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut table = Table::default();
+
+    limits::sync(place.path(), &mut table)?;
+    sqlite::append(place.path(), &runtime, &mut table)?;
+    postgres::append(&runtime, &mut table)?;
+    verify::rates(place.path(), &mut table)?;
+    growth::append(place.path(), &runtime, &mut table)?;
+
+    print!("{table}");
+    Ok(())
+}

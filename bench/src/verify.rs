@@ -1,0 +1,146 @@
+//! How fast a bundle is verified, against the bare cost of its signatures, and in how much memory.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::BufWriter;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use gesta_core::body::Origin;
+use gesta_core::entry::{Body, Entry};
+use gesta_core::keys::{KeyId, Signature};
+use gesta_core::signed::{Document, Signed};
+use gesta_verify::bundle::{Bundle, Contents, Writer};
+use gesta_verify::engine::{Options, verify};
+use gesta_verify::report::Verdict;
+
+use crate::history::{cast, session, trajectory};
+use crate::sqlite::size;
+use crate::table::{Table, median, per_second, rate, time};
+
+const ENTRIES: usize = 40_000;
+const ROUNDS: usize = 3;
+
+pub(crate) fn rates(place: &Path, table: &mut Table) -> Result<()> {
+    let one = place.join("one.tar");
+    let entries = bundle(&one, 1, ENTRIES)?;
+    let mean = entries.iter().map(|entry| entry.bytes().len()).sum::<usize>() / entries.len();
+    let documents = signatures(&entries);
+
+    let (mut plain, mut signed, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        plain.push(verified(&one, 1, false)?);
+        signed.push(verified(&one, 1, true)?);
+        let (took, genuine) =
+            time(|| documents.iter().all(|(key, message, signature)| key.verifies(message, signature)));
+        ensure!(black_box(genuine), "a signature of the sample is not genuine");
+        bare.push(per_second(entries.len(), took));
+    }
+    let (plain, signed, bare) = (median(plain), median(signed), median(bare));
+    table.ratio(
+        &format!("verify without signatures, one core, {mean}-byte entries"),
+        rate(plain),
+        plain / 100_000.0,
+        "≥ 100,000/s",
+    );
+    table.limit(&format!("bare Ed25519, {} signatures", documents.len()), format!("{bare:.0} entries/s"));
+    table.ratio("verify with signatures, one core", rate(signed), bare / signed, "≤ 1.3 of the bare cost");
+
+    let many = place.join("many.tar");
+    bundle(&many, 8, ENTRIES / 8)?;
+    let (mut single, mut double) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        single.push(verified(&many, 1, true)?);
+        double.push(verified(&many, 2, true)?);
+    }
+    let (single, double) = (median(single), median(double));
+    table.ratio("verify with signatures, two cores, 8 trajectories", rate(double), double / single, "towards 2 times one");
+    memory(place, table)
+}
+
+/// Writes a bundle of `count` sessions with `each` entries, and returns all entries.
+fn bundle(file: &Path, count: u64, each: usize) -> Result<Vec<Entry>> {
+    let mut lists = Vec::new();
+    let mut contents = Contents::default();
+    for number in 0..count {
+        let appends = session(number, each)?;
+        ensure!(size(&appends) > 512, "the entries are too small to stand for 1 KiB");
+        let entries: Vec<Entry> = appends.iter().flat_map(|append| append.entries().to_vec()).collect();
+        for entry in &entries {
+            contents.entry(trajectory(number), entry.head(), entry.bytes().len() as u64);
+        }
+        lists.push((trajectory(number), entries));
+    }
+    lists.sort_by_key(|(trajectory, _)| *trajectory);
+    let mut writer = Writer::new(BufWriter::new(File::create(file)?), contents)?;
+    for (trajectory, entries) in &lists {
+        for entry in entries {
+            writer.entry(*trajectory, entry.bytes())?;
+        }
+    }
+    std::io::Write::flush(&mut writer.finish()?)?;
+    Ok(lists.into_iter().flat_map(|(_, entries)| entries).collect())
+}
+
+/// Entries a second, of a verification that found everything sound.
+fn verified(file: &Path, threads: usize, signatures: bool) -> Result<f64> {
+    let trust = cast().trust_root().keyring()?;
+    let threads = NonZeroUsize::new(threads).context("at least one thread")?;
+    let options = Options { threads, signatures, ..Options::default() };
+    let (took, report) = time(|| Bundle::open(file).map(|bundle| verify(&bundle, &trust, &options)));
+    let report = report.map_err(|finding| anyhow::anyhow!("{finding}"))?;
+    ensure!(report.verdict == Verdict::Sound, "the sample does not verify: {:?}", report.findings);
+    Ok(per_second(usize::try_from(report.counts.entries)?, took))
+}
+
+/// Every signed document of the entries, as bare Ed25519 sees it.
+fn signatures(entries: &[Entry]) -> Vec<(KeyId, &[u8], &Signature)> {
+    fn bare<D: Document>(signed: &Signed<D>) -> (KeyId, &[u8], &Signature) {
+        (signed.doc().key(), signed.canon().as_bytes(), signed.signature())
+    }
+    let mut found = Vec::new();
+    for entry in entries {
+        match &entry.payload().body {
+            Body::Started(started) => found.extend([bare(&started.decision), bare(&started.permit)]),
+            Body::Commit(commit) => {
+                if let Origin::Effect { receipt, .. } = &commit.origin {
+                    found.push(bare(receipt));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The memory of a verification of a short and a ten times longer trajectory, in processes of their own.
+fn memory(place: &Path, table: &mut Table) -> Result<()> {
+    let mut peaks = Vec::new();
+    for entries in [20_000, 200_000] {
+        let file = place.join(format!("memory-{entries}.tar"));
+        bundle(&file, 1, entries)?;
+        let output = Command::new(std::env::current_exe()?).arg("peak-memory").arg(&file).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let peak: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
+        table.limit(
+            &format!("peak memory, verifying {entries} entries ({:.0} MB)", std::fs::metadata(&file)?.len() as f64 / 1e6),
+            format!("{:.1} MB", peak / 1024.0),
+        );
+        peaks.push(peak);
+    }
+    Ok(())
+}
+
+/// Verifies a bundle and prints the peak of this process's memory in KiB.
+pub(crate) fn peak_memory(file: &Path) -> Result<()> {
+    verified(file, 1, false)?;
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))
+        .context("no VmHWM in /proc/self/status")?;
+    println!("{}", peak.trim());
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! Where a store is, and opening it. The only file that knows which stores there are.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use gesta_store::Store;
+
+use crate::problem::Problem;
+
+/// A SQLite file or a PostgreSQL database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Sqlite(PathBuf),
+    Postgres(String),
+}
+
+impl Place {
+    /// Reads a place; a relative path is meant from `directory`.
+    pub(crate) fn parse(text: &str, directory: &Path) -> Result<Self, Problem> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Self::Postgres(text.to_owned()));
+        }
+        if text.is_empty() || text.contains("://") {
+            return Err(Problem::new(format!("`{}` is not a store", without_password(text)))
+                .hint("give the path of a SQLite file or a postgres:// URL"));
+        }
+        Ok(Self::Sqlite(directory.join(text)))
+    }
+
+    /// Whether a SQLite file is already there.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite(path) => Some(path),
+            Self::Postgres(_) => None,
+        }
+    }
+
+    /// Opens a store that was made before.
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>> {
+        if let Self::Sqlite(path) = self
+            && !path.exists()
+        {
+            return Err(Problem::new(format!("there is no store `{self}`"))
+                .hint("`gesta init` makes one; `--store` names another")
+                .into());
+        }
+        self.make().await
+    }
+
+    /// Opens a store, or makes it.
+    pub(crate) async fn make(&self) -> Result<Arc<dyn Store>> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => {
+                use gesta_store::sqlite::{Options, SqliteStore};
+                let path = path.clone();
+                let options = Options { readers: threads(), ..Options::default() };
+                Ok(Arc::new(SqliteStore::open(path, options)?))
+            }
+            #[cfg(not(feature = "sqlite"))]
+            Self::Sqlite(_) => Err(self.not_built("SQLite", "sqlite").into()),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(url) => {
+                use gesta_store::postgres::{Options, PostgresStore};
+                Ok(Arc::new(PostgresStore::connect(url, &Options::default()).await?))
+            }
+            #[cfg(not(feature = "postgres"))]
+            Self::Postgres(_) => Err(self.not_built("PostgreSQL", "postgres").into()),
+        }
+    }
+
+    #[cfg(not(all(feature = "sqlite", feature = "postgres")))]
+    fn not_built(&self, what: &str, feature: &str) -> Problem {
+        Problem::new(format!("cannot open `{self}`: this gesta was built without {what}"))
+            .hint(format!("build it with `--features {feature}`"))
+    }
+}
+
+/// How many threads work at once where work can be divided.
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "{}", path.display()),
+            Self::Postgres(url) => f.write_str(&without_password(url)),
+        }
+    }
+}
+
+/// A URL without what only its owner should see.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(authority_end);
+    let (path, query) = match path.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (path, None),
+    };
+    let shown = match authority.rsplit_once('@') {
+        Some((user, host)) => {
+            let user = user.split_once(':').map_or(user, |(user, _)| user);
+            format!("{user}@{host}")
+        }
+        None => authority.to_owned(),
+    };
+    let query: Vec<&str> = query
+        .map(|query| query.split('&').filter(|pair| !pair.starts_with("password=")).collect())
+        .unwrap_or_default();
+    let query = if query.is_empty() { String::new() } else { format!("?{}", query.join("&")) };
+    format!("{scheme}://{shown}{path}{query}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let shown = |url| without_password(url);
+        assert_eq!(shown("postgres://a:b@h:1/d?x=1"), "postgres://a@h:1/d?x=1");
+        assert_eq!(shown("postgres://h/d?password=x"), "postgres://h/d");
+        assert_eq!(shown("postgres://h/d?user=u&password=x&y=2"), "postgres://h/d?user=u&y=2");
+        assert_eq!(shown("gesta.db"), "gesta.db");
+    }
+
+    #[test]
+    fn places_are_told_apart() {
+        let parse = |text| Place::parse(text, Path::new("/w"));
+        assert_eq!(parse("a.db").unwrap(), Place::Sqlite("/w/a.db".into()));
+        assert_eq!(parse("/a.db").unwrap(), Place::Sqlite("/a.db".into()));
+        assert!(matches!(parse("postgresql://h/d").unwrap(), Place::Postgres(_)));
+        assert!(parse("mysql://h/d").is_err());
+        assert!(parse("").is_err());
+    }
+}

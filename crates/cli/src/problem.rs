@@ -1,0 +1,106 @@
+//! Errors for whoever is at the terminal: what happened, to which thing, what to do, and the exit
+//! code that goes with it.
+
+use std::fmt;
+use std::io::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use gesta_core::verification::Class;
+use gesta_store::{AppendError, ChainError, StoreError};
+
+use crate::args::Color;
+
+const ERROR: u8 = 1;
+
+/// An error with advice.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    what: String,
+    hint: Option<String>,
+    code: u8,
+}
+
+impl Problem {
+    /// Something went wrong: lower case, no full stop, what the user typed in backticks.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: None, code: ERROR }
+    }
+
+    /// What to do about it.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The exit code of a verdict instead of plain 1.
+    pub(crate) fn class(mut self, class: Class) -> Self {
+        self.code = class.exit_code();
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// Prints an error to stderr and says which exit code it has.
+pub(crate) fn print(error: &anyhow::Error, color: Color) -> u8 {
+    let stderr = std::io::stderr();
+    let mut stderr = anstream::AutoStream::new(stderr, color.choice(&std::io::stderr()));
+    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    let cyan = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
+    let text = crate::escape::visible_lines(&format!("{error:#}"));
+    // Nobody is left to be told when stderr is gone.
+    let _ = writeln!(stderr, "{red}error{red:#}: {text}");
+    let problem = error.downcast_ref::<Problem>();
+    let hint = problem.and_then(|problem| problem.hint.clone()).or_else(|| advice(error));
+    if let Some(hint) = hint {
+        let _ = writeln!(stderr, "{cyan}hint{cyan:#}: {}", crate::escape::visible_lines(&hint));
+    }
+    problem.map_or_else(|| code_of(error), |problem| problem.code)
+}
+
+/// Advice for errors that bring none.
+fn advice(error: &anyhow::Error) -> Option<String> {
+    match store_error(error)? {
+        StoreError::NoTrajectory(_) => Some("`gesta log` lists the trajectories".to_owned()),
+        StoreError::Damaged { .. } | StoreError::DamagedBlob(_) => {
+            Some("`gesta verify` says what holds and what does not".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn code_of(error: &anyhow::Error) -> u8 {
+    let unreadable = Class::Unreadable.exit_code();
+    match error.downcast_ref::<ChainError>() {
+        Some(
+            ChainError::Altered { .. } | ChainError::Illegal { .. } | ChainError::Damaged { .. },
+        ) => return Class::Tampered.exit_code(),
+        Some(ChainError::NoSource { .. }) => return Class::Incomplete.exit_code(),
+        _ => {}
+    }
+    match store_error(error) {
+        Some(StoreError::Newer { .. } | StoreError::Damaged { .. }) => unreadable,
+        Some(StoreError::DamagedBlob(_)) => Class::Tampered.exit_code(),
+        _ => ERROR,
+    }
+}
+
+/// The store's own error, however it was wrapped.
+fn store_error(error: &anyhow::Error) -> Option<&StoreError> {
+    if let Some(store) = error.downcast_ref::<StoreError>() {
+        return Some(store);
+    }
+    match error.downcast_ref::<ChainError>()? {
+        ChainError::Store(store)
+        | ChainError::Append(AppendError::Refused(store) | AppendError::Unknown(store)) => {
+            Some(store)
+        }
+        _ => None,
+    }
+}

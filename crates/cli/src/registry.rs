@@ -1,0 +1,120 @@
+//! The registry in a store: the keys it knows, and registering more.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use gesta_core::body::Registration;
+use gesta_core::document::{RegistrationStatement, RegistryItem};
+use gesta_core::entry::{Author, Body, EntryError};
+use gesta_core::ids::TrajectoryId;
+use gesta_core::keys::PrivateKey;
+use gesta_core::projection::TrajectoryKind;
+use gesta_core::signed::{Signed, Tag};
+use gesta_core::state::{Admission, AdmitError};
+use gesta_core::time::UnixMs;
+use gesta_core::trust::{Keyring, TrustedKey};
+use gesta_store::{Chain, ChainError, Listing, Store};
+
+use crate::problem::Problem;
+use crate::session::Session;
+
+/// How many rows are read at a time.
+const PAGE: usize = 512;
+
+/// A registry in hand.
+pub(crate) struct Registry {
+    chain: Chain,
+}
+
+impl Registry {
+    /// The registry of the workspace, or the only one of the store.
+    pub(crate) fn open(session: &Session, store: &Arc<dyn Store>) -> Result<Self> {
+        let named = match &session.global.store {
+            None => Session::find_workspace()?.map(|workspace| workspace.config.registry),
+            Some(_) => None,
+        };
+        let id = match named {
+            Some(id) => id,
+            None => match session.wait(all(store))?.as_slice() {
+                [only] => *only,
+                [] => return Err(Problem::new("this store has no registry").into()),
+                _ => {
+                    return Err(Problem::new("this store has several registries")
+                        .hint("run it in the workspace of the one you mean, without `--store`")
+                        .into());
+                }
+            },
+        };
+        let chain = session.wait(Chain::load(Arc::clone(store), id))?;
+        Ok(Self { chain })
+    }
+
+    /// The registry's own id.
+    pub(crate) fn id(&self) -> TrajectoryId {
+        self.chain.state().trajectory()
+    }
+
+    /// The keys.
+    pub(crate) fn keys(&self) -> &Keyring {
+        self.chain.state().registry().keys()
+    }
+
+    /// The key of a name; of several, the one that was not revoked.
+    pub(crate) fn named(&self, name: &str) -> Option<&TrustedKey> {
+        let named = || self.keys().iter().filter(|key| key.name == name);
+        named().find(|key| key.revoked_at.is_none()).or_else(|| named().next())
+    }
+
+    /// Registers something, signed.
+    pub(crate) fn register(
+        &mut self,
+        session: &Session,
+        item: &RegistryItem,
+        signer: &PrivateKey,
+    ) -> Result<()> {
+        let now = Session::now();
+        let append = self.chain.append(|admission| register(admission, item, signer, now));
+        session.wait(append)?;
+        Ok(())
+    }
+}
+
+/// Adds a registration to what is about to be appended.
+pub(crate) fn register(
+    admission: &mut Admission,
+    item: &RegistryItem,
+    signer: &PrivateKey,
+    now: UnixMs,
+) -> Result<(), ChainError> {
+    let refused = |why: String| ChainError::from(AdmitError::from(EntryError::Shape(why)));
+    let state = admission.state();
+    let parent = state.head().ok_or_else(|| refused("the registry has not begun".to_owned()))?.id;
+    let statement = RegistrationStatement {
+        at: now,
+        item: item.clone(),
+        key: signer.id(),
+        parent,
+        registry: state.trajectory(),
+        type_: Tag::default(),
+    };
+    let statement = Signed::sign(statement, signer).map_err(|error| refused(error.to_string()))?;
+    let by = Author::Principal("owner".parse().map_err(|e| refused(format!("{e}")))?);
+    admission.push(now, by, Body::Registration(Box::new(Registration { statement })))?;
+    Ok(())
+}
+
+/// Every registry of a store.
+pub(crate) async fn all(store: &Arc<dyn Store>) -> Result<Vec<TrajectoryId>> {
+    let mut found = Vec::new();
+    let standing = Some(gesta_core::projection::Status::Standing);
+    let mut listing = Listing { after: None, status: standing };
+    loop {
+        let page = store.list(&listing, PAGE).await?;
+        let registries = page.iter().filter(|row| row.summary.kind == TrajectoryKind::Registry);
+        found.extend(registries.map(|row| row.trajectory));
+        match page.last() {
+            Some(last) if page.len() == PAGE => listing.after = Some(last.trajectory),
+            _ => return Ok(found),
+        }
+    }
+}

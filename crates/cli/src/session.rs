@@ -1,0 +1,115 @@
+//! What one run of the command has at hand: its options, its output, the workspace, the store.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use gesta_core::time::UnixMs;
+use gesta_core::trust::TrustRoot;
+use gesta_store::Store;
+use tokio::runtime::Runtime;
+
+use crate::args::Global;
+use crate::output::Output;
+use crate::place::Place;
+use crate::problem::Problem;
+use crate::workspace::Workspace;
+
+/// One run of the command.
+pub(crate) struct Session {
+    pub(crate) global: Global,
+    pub(crate) out: Output,
+    runtime: Runtime,
+}
+
+impl Session {
+    pub(crate) fn new(global: Global) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("cannot start threads")?;
+        let out = Output::new(global.json, global.color);
+        Ok(Self { global, out, runtime })
+    }
+
+    /// Waits for a store. Commands are plain functions: the engine that verifies brings threads of
+    /// its own, which wait here too.
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// For threads that wait on their own.
+    pub(crate) fn handle(&self) -> tokio::runtime::Handle {
+        self.runtime.handle().clone()
+    }
+
+    /// The time.
+    pub(crate) fn now() -> UnixMs {
+        gesta_store::clock::system()()
+    }
+
+    /// The workspace of the current directory, if it is in one.
+    pub(crate) fn find_workspace() -> Result<Option<Workspace>> {
+        Workspace::find(&std::env::current_dir().context("cannot tell the current directory")?)
+    }
+
+    /// The workspace of the current directory.
+    pub(crate) fn workspace() -> Result<Workspace> {
+        Self::find_workspace()?.ok_or_else(|| {
+            Problem::new("there is no `gesta.toml` here or above")
+                .hint("`gesta init` makes a workspace")
+                .into()
+        })
+    }
+
+    /// Where the store is.
+    pub(crate) fn place(&self) -> Result<Place> {
+        if let Some(store) = &self.global.store {
+            return Ok(Place::parse(store, Path::new(""))?);
+        }
+        match Self::find_workspace()? {
+            Some(workspace) => Ok(Place::parse(&workspace.config.store, &workspace.directory)?),
+            None => Err(Problem::new("no store: there is no `gesta.toml` here or above")
+                .hint("`gesta init` makes a workspace; `--store` names a store by itself")
+                .into()),
+        }
+    }
+
+    /// The store, opened.
+    pub(crate) fn store(&self) -> Result<Arc<dyn Store>> {
+        let place = self.place()?;
+        self.wait(place.open())
+    }
+
+    /// The trust root: the one given, or the workspace's.
+    pub(crate) fn trust(given: Option<&Path>) -> Result<TrustRoot> {
+        let path = match given {
+            Some(path) => path.to_owned(),
+            None => match Self::find_workspace()? {
+                Some(workspace) => workspace.trust(),
+                None => {
+                    return Err(Problem::new("no trust root: there is no `gesta.toml` here or above")
+                        .hint("`--trust FILE` names one; `gesta keys export NAME` prints one")
+                        .into());
+                }
+            },
+        };
+        let text = std::fs::read(&path)
+            .with_context(|| format!("cannot read the trust root `{}`", path.display()))?;
+        TrustRoot::parse(&text).with_context(|| format!("cannot use `{}`", path.display()))
+    }
+
+    /// Tells people, not programs: a line on stderr.
+    pub(crate) fn note(text: &str) {
+        use std::io::Write as _;
+        // Nobody is left to be told when stderr is gone.
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.out.flush();
+    }
+}

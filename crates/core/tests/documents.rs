@@ -1,0 +1,391 @@
+//! Signed documents and entries as bytes: what was signed is what is read, and there is one spelling.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::fmt::Debug;
+
+use gesta_core::body::{Origin, Purpose};
+use gesta_core::document::{FreezeTarget, RegistryItem};
+use gesta_core::entry::{Body, Entry, EntryError};
+use gesta_core::ids::TrajectoryId;
+use gesta_core::json::Canon;
+use gesta_core::sample::{Cast, Dice, EPOCH, author};
+use gesta_core::signed::{Document, Signed};
+use gesta_core::state::{Act, Admission, Failed, Offer, Scope, State};
+use serde_json::{Value, json};
+
+const ID: TrajectoryId = TrajectoryId::from_bytes([7; 16]);
+
+/// Alters one value in every way that is worth trying.
+fn alterations(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Null => vec![json!(0), json!("x")],
+        Value::Bool(b) => vec![json!(!b), json!(0), Value::Null],
+        Value::Number(n) => {
+            let n = n.as_u64().unwrap();
+            vec![json!(n + 1), json!(n.saturating_sub(1) + 2), json!(n.to_string()), Value::Null]
+        }
+        Value::String(text) => {
+            let flipped: String = text
+                .chars()
+                .enumerate()
+                .map(|(i, c)| if i == 0 { if c == 'a' { 'b' } else { 'a' } } else { c })
+                .collect();
+            vec![json!(flipped), json!(format!("{text}0")), json!(0), Value::Null, json!([text])]
+        }
+        Value::Array(items) => {
+            let mut longer = items.clone();
+            longer.push(items.first().cloned().unwrap_or(Value::Null));
+            let shorter: Vec<Value> = items.iter().skip(1).cloned().collect();
+            let mut all = vec![json!(longer), json!({}), Value::Null];
+            if !items.is_empty() {
+                all.push(json!(shorter));
+            }
+            all
+        }
+        Value::Object(fields) => {
+            let mut all = vec![json!([]), Value::Null];
+            for name in fields.keys() {
+                let mut without = fields.clone();
+                without.remove(name);
+                all.push(Value::Object(without));
+            }
+            let mut with = fields.clone();
+            with.insert("unknown".to_owned(), json!(1));
+            all.push(Value::Object(with));
+            all
+        }
+    }
+}
+
+/// The pointers of all values inside a value, itself included.
+fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
+    all.push(at.to_owned());
+    match value {
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                pointers(item, &format!("{at}/{i}"), all);
+            }
+        }
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                pointers(field, &format!("{at}/{name}"), all);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn read<D: Document>(value: &Value) -> Option<Signed<D>> {
+    Canon::of(value).unwrap().read().ok()
+}
+
+/// Everything that a signature must withstand, on one document.
+fn check<D: Document + Clone + Debug + PartialEq>(signed: &Signed<D>) {
+    let value: Value = Canon::of(signed).unwrap().read().unwrap();
+    let back: Signed<D> = read(&value).unwrap();
+    assert_eq!(back, *signed);
+    assert!(back.verifies());
+    assert_eq!(back.digest(), signed.digest());
+    assert_eq!(value["doc"]["type"], json!(D::TYPE));
+
+    let mut all = Vec::new();
+    pointers(&value, "", &mut all);
+    assert!(all.len() > 8);
+    for pointer in all {
+        for altered in alterations(value.pointer(&pointer).unwrap()) {
+            let mut forged = value.clone();
+            *forged.pointer_mut(&pointer).unwrap() = altered.clone();
+            if forged == value {
+                continue;
+            }
+            let holds = read::<D>(&forged).is_some_and(|read| read.verifies());
+            assert!(!holds, "{}: {pointer} altered to {altered}", D::TYPE);
+        }
+    }
+    for strange in [json!("gesta.other.v0"), json!(""), json!(null), json!(1)] {
+        let mut other = value.clone();
+        other["doc"]["type"] = strange;
+        assert!(read::<D>(&other).is_none(), "{} read as another type", D::TYPE);
+    }
+    let mut unknown = value.clone();
+    unknown["doc"]["unknown"] = json!(1);
+    assert!(read::<D>(&unknown).is_none(), "{} read with an unknown field", D::TYPE);
+    let mut beside = value.clone();
+    beside["unknown"] = json!(1);
+    assert!(read::<D>(&beside).is_none(), "{} read with something beside it", D::TYPE);
+}
+
+/// An absent field has one spelling: `null` is not it.
+fn check_absent<D: Document>(signed: &Signed<D>, fields: &[&str]) {
+    for field in fields {
+        let mut value: Value = Canon::of(signed).unwrap().read().unwrap();
+        assert!(value["doc"].get(field).is_none(), "{}: `{field}` is there", D::TYPE);
+        value["doc"][*field] = Value::Null;
+        assert!(read::<D>(&value).is_none(), "{}: `{field}` read as null", D::TYPE);
+    }
+}
+
+/// A session in which one call of each way of ending leaves its documents.
+struct Desk {
+    cast: Cast,
+    admission: Admission,
+    dice: Dice,
+}
+
+impl Desk {
+    fn session() -> Self {
+        let mut cast = Cast::new(1);
+        let safe = gesta_core::document::Recovery::Safe;
+        cast.style.fixed = Some((gesta_core::writ::Effect::Write, safe));
+        let admission = cast.begin_session(ID).unwrap();
+        Self { cast, admission, dice: Dice::new(2) }
+    }
+
+    fn does(&mut self, act: Act, on: &str) -> Body {
+        let on = if on.is_empty() {
+            Scope::Trajectory
+        } else {
+            Scope::Step(on.parse().unwrap())
+        };
+        let offer = Offer { act, on };
+        let body =
+            self.cast.body(self.admission.state(), &offer, EPOCH, &mut self.dice).unwrap();
+        let by = author(self.admission.state(), act).unwrap();
+        self.admission.push(EPOCH, by, body.clone()).unwrap();
+        body
+    }
+}
+
+#[test]
+fn decisions_and_permits() {
+    let Body::Started(started) = Desk::session().does(Act::Start, "charge") else { panic!() };
+    check(&started.decision);
+    check(&started.permit);
+    check_absent(&started.decision, &["reason", "registry"]);
+    let Body::Rejection(rejection) = Desk::session().does(Act::Reject, "charge") else { panic!() };
+    check(&rejection.decision);
+    check(&rejection.receipt);
+    check_absent(&rejection.receipt, &["permit", "prev"]);
+}
+
+#[test]
+fn receipts_and_reports() {
+    let mut desk = Desk::session();
+    desk.does(Act::Start, "charge");
+    desk.does(Act::Attempt, "");
+    let mut trial = Desk { cast: desk.cast.clone(), admission: desk.admission.clone(), ..desk };
+    let Body::Commit(commit) = trial.does(Act::CommitEffect, "charge") else { panic!() };
+    let Origin::Effect { evidence, receipt, .. } = commit.origin else { panic!() };
+    check(&receipt);
+    check(&evidence.unwrap());
+    let mut desk = Desk::session();
+    desk.does(Act::Start, "charge");
+    desk.does(Act::Attempt, "");
+    let Body::Failure(failure) = desk.does(Act::Fail(Failed::PermanentHappened), "charge") else {
+        panic!()
+    };
+    check(&failure.receipt);
+    check(&failure.evidence.unwrap());
+}
+
+#[test]
+fn approvals_and_resolutions() {
+    let mut desk = Desk::session();
+    desk.does(Act::Escalate, "asked");
+    let Body::Approval(approval) = desk.does(Act::Approve, "asked") else { panic!() };
+    check(&approval.statement);
+    for act in [Act::ResolveHappened, Act::ResolveForced, Act::ResolveGiveUp] {
+        let mut desk = Desk::session();
+        desk.does(Act::Start, "charge");
+        desk.does(Act::Doubt, "charge");
+        let Body::Resolution(resolution) = desk.does(act, "charge") else { panic!() };
+        check(&resolution.statement);
+    }
+}
+
+#[test]
+fn writs() {
+    let cast = Cast::new(1);
+    let standing = cast.standing_writ().unwrap();
+    check(&standing);
+    check_absent(&standing, &["parent", "trajectory"]);
+    let narrowed = cast.narrow(&standing, ID).unwrap();
+    check(&narrowed);
+    let limited = gesta_core::writ::Writ {
+        budget: gesta_core::amounts::Budget {
+            calls: Some(1),
+            money_micros: Some(2),
+            tokens: Some(3),
+            wall_ms: Some(4),
+        },
+        ..standing.doc().clone()
+    };
+    check(&Signed::sign(limited, &cast.issuer).unwrap());
+    for dimension in ["calls", "money_micros", "tokens", "wall_ms"] {
+        let mut value: Value = Canon::of(&standing).unwrap().read().unwrap();
+        value["doc"]["budget"][dimension] = Value::Null;
+        assert!(read::<gesta_core::writ::Writ>(&value).is_none(), "{dimension}");
+    }
+}
+
+#[test]
+fn registrations() {
+    let cast = Cast::new(1);
+    let mut admission = State::new(ID).admit();
+    let by = author(admission.state(), Act::Begin).unwrap();
+    admission.push(EPOCH, by, cast.registry_root().unwrap()).unwrap();
+    let trusted = cast.trust_root().keys[1].clone();
+    let items = [
+        RegistryItem::Key(trusted.clone()),
+        RegistryItem::RevokeKey(trusted.key),
+        RegistryItem::Freeze(FreezeTarget::All),
+        RegistryItem::Unfreeze(FreezeTarget::Tool("pay.refund".parse().unwrap())),
+    ];
+    for item in items {
+        let body = cast.registration(admission.state(), item, EPOCH).unwrap();
+        let Body::Registration(registration) = body else { panic!() };
+        check(&registration.statement);
+    }
+}
+
+#[test]
+fn a_document_names_the_key_that_signs_it() {
+    let cast = Cast::new(1);
+    let writ = cast.standing_writ().unwrap().doc().clone();
+    assert!(Signed::sign(writ.clone(), &cast.owner).is_err());
+    // Swapping in a genuine signature by another key does not help.
+    let foreign = gesta_core::writ::Writ { key: cast.owner.id(), ..writ.clone() };
+    let foreign: Value =
+        Canon::of(&Signed::sign(foreign, &cast.owner).unwrap()).unwrap().read().unwrap();
+    let mut swapped: Value =
+        Canon::of(&Signed::sign(writ, &cast.issuer).unwrap()).unwrap().read().unwrap();
+    swapped["sig"] = foreign["sig"].clone();
+    assert!(!read::<gesta_core::writ::Writ>(&swapped).unwrap().verifies());
+}
+
+/// The canonical bytes of a root entry.
+fn root() -> String {
+    let cast = Cast::new(1);
+    let mut admission = State::new(ID).admit();
+    let by = author(admission.state(), Act::Begin).unwrap();
+    let body = cast.root(Purpose::Session(cast.mandate(ID).unwrap())).unwrap();
+    let entry = admission.push(EPOCH, by, body).unwrap();
+    String::from_utf8(entry.bytes().to_vec()).unwrap()
+}
+
+#[track_caller]
+fn refuses(text: &str) -> EntryError {
+    assert_ne!(text, root(), "nothing was altered");
+    Entry::from_bytes(text.as_bytes()).unwrap_err()
+}
+
+/// An entry with an edited payload, in canonical form again.
+#[track_caller]
+fn refuses_edited(edit: impl FnOnce(&mut Value)) -> EntryError {
+    let mut value: Value = serde_json::from_str(&root()).unwrap();
+    edit(&mut value);
+    refuses(Canon::of(&value).unwrap().as_str())
+}
+
+#[test]
+fn an_entrys_bytes_are_their_own_canonical_form() {
+    let text = root();
+    assert_eq!(Entry::from_bytes(text.as_bytes()).unwrap().bytes(), text.as_bytes());
+    let json = |text: &str| assert!(matches!(refuses(text), EntryError::Json(_)), "{text}");
+    json(&format!(" {text}"));
+    json(&format!("{text}\n"));
+    json(&text.replacen(':', ": ", 1));
+    json(&text.replacen("\"v\":0", "\"v\":0.0", 1));
+    json(&text.replacen("\"v\":0", "\"v\":-0", 1));
+    json(&text.replacen("\"v\":0", "\"v\":0,\"v\":0", 1));
+    json(&text.replacen("\"kind\"", "\"\\u006bind\"", 1));
+    // The first two fields, the other way round.
+    let at = format!("\"at\":{},", EPOCH.0);
+    let moved = text.replacen(&at, "", 1).replacen("\"by\":", &format!("{at}\"by\":"), 1);
+    json(&moved);
+    json("");
+    json("null\u{0}");
+}
+
+#[test]
+fn an_entry_has_exactly_its_fields() {
+    let shape = |error: EntryError| assert!(matches!(error, EntryError::Shape(_)), "{error}");
+    for field in ["at", "body", "by", "kind", "parent", "seq", "trajectory", "v"] {
+        shape(refuses_edited(|value| {
+            value.as_object_mut().unwrap().remove(field);
+        }));
+    }
+    shape(refuses_edited(|value| value["unknown"] = json!(1)));
+    shape(refuses_edited(|value| value["body"]["unknown"] = json!(1)));
+    shape(refuses_edited(|value| value["by"]["worker"] = json!("worker-1")));
+    shape(refuses_edited(|value| value["by"]["attempt"] = Value::Null));
+    shape(refuses_edited(|value| value["by"] = json!({})));
+    shape(refuses_edited(|value| value["kind"] = json!("unknown")));
+    shape(refuses_edited(|value| value["kind"] = json!("plan")));
+    shape(refuses_edited(|value| value["parent"] = json!("")));
+    shape(refuses_edited(|value| value["body"] = Value::Null));
+    shape(refuses_edited(|value| value["seq"] = json!(-1)));
+    shape(refuses_edited(|value| value["seq"] = json!(0.5)));
+    shape(refuses_edited(|value| value["at"] = json!("1")));
+    shape(refuses_edited(|value| {
+        let id = value["trajectory"].as_str().unwrap().to_uppercase();
+        value["trajectory"] = json!(id);
+    }));
+    let mandate = "/body/purpose/session";
+    for absent in ["delegated_by", "registry"] {
+        shape(refuses_edited(|value| value.pointer_mut(mandate).unwrap()[absent] = Value::Null));
+    }
+}
+
+#[test]
+fn another_version_is_named() {
+    assert_eq!(refuses_edited(|value| value["v"] = json!(1)), EntryError::Version(1));
+    let error = refuses_edited(|value| {
+        value["v"] = json!(2);
+        value["field_of_the_future"] = json!(1);
+    });
+    assert_eq!(error, EntryError::Version(2));
+}
+
+#[test]
+fn integers_beyond_what_a_double_holds_are_refused() {
+    let text = root();
+    for big in ["9007199254740992", "18446744073709551616", "1e21", "123456789012345678901234"] {
+        let seq = text.replacen("\"seq\":0", &format!("\"seq\":{big}"), 1);
+        let error = refuses(&seq);
+        assert!(matches!(error, EntryError::Json(_) | EntryError::Shape(_)), "{big}: {error}");
+        let at = text.replacen(&EPOCH.0.to_string(), big, 1);
+        refuses(&at);
+    }
+    // The largest one is fine as a number; it is then the chain's to refuse.
+    let last = text.replacen("\"seq\":0", "\"seq\":9007199254740991", 1);
+    assert_eq!(Entry::from_bytes(last.as_bytes()).unwrap().seq(), 9_007_199_254_740_991);
+}
+
+/// A value in another spelling that serde would read by itself.
+#[test]
+fn a_struct_is_an_object_and_a_word_is_a_string() {
+    let listed = |value: &Value| {
+        let fields = value.as_object().unwrap();
+        Value::Array(fields.values().cloned().collect())
+    };
+    refuses_edited(|value| *value = listed(value));
+    refuses_edited(|value| value["by"] = json!([null, value["by"]["principal"], null]));
+    refuses_edited(|value| value["body"] = listed(&value["body"]));
+    refuses_edited(|value| value["kind"] = json!({ "root": null }));
+    let window = "/body/purpose/session/writs/0/doc/window";
+    refuses_edited(|value| {
+        let inner = value.pointer_mut(window).unwrap();
+        *inner = listed(inner);
+    });
+    refuses_edited(|value| {
+        let effect = "/body/purpose/session/writs/0/doc/effect";
+        *value.pointer_mut(effect).unwrap() = json!({ "irreversible": null });
+    });
+}

@@ -1,0 +1,174 @@
+//! Handing a task to a child: its id, its writ, and what is carved out for it.
+
+use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::body::{End, StepKind};
+use gesta_core::digest::{Digest, WritId};
+use gesta_core::entry::Body;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::sample::EPOCH;
+use gesta_core::signed::Signed;
+use gesta_core::state::{Act, Why};
+use gesta_core::time::Window;
+use gesta_core::writ::{Effect, ToolPattern, Widening, Writ};
+
+use crate::edit;
+use crate::scene::{ID, NOTHING, RESERVE, Scene, stands, step};
+
+const BUDGET: Budget =
+    Budget { calls: Some(10), money_micros: Some(20_000), tokens: Some(300), wall_ms: Some(4_000) };
+const WINDOW: Window = Window { not_before: EPOCH, not_after: EPOCH.plus(10_000) };
+
+/// A session under a writ with a limit in every dimension.
+fn limited() -> Scene {
+    Scene::session_under(|writ| {
+        writ.budget = BUDGET;
+        writ.depth = 2;
+        writ.effect = Effect::Write;
+        writ.tools = vec!["pay.*".parse().unwrap(), "mail.send".parse().unwrap()];
+        writ.window = WINDOW;
+    })
+}
+
+/// A delegation whose child may make this many calls and nothing else.
+fn carving(scene: &Scene, on: &str, calls: u64) -> Body {
+    edit::child_writ(&scene.cast, scene.body(Act::Delegate, on), |writ| {
+        writ.budget =
+            Budget { calls: Some(calls), money_micros: Some(0), tokens: Some(0), wall_ms: Some(0) };
+    })
+}
+
+fn calls(n: u64) -> Amounts {
+    Amounts { calls: n, ..NOTHING }
+}
+
+#[test]
+fn a_childs_id_follows_from_parent_step_and_generation() {
+    let scene = Scene::session();
+    for child in [
+        TrajectoryId::from_bytes([9; 16]),
+        TrajectoryId::of_child(ID, &step("ask"), 2),
+        TrajectoryId::of_child(ID, &step("other"), 1),
+        TrajectoryId::of_child(TrajectoryId::from_bytes([9; 16]), &step("ask"), 1),
+    ] {
+        let Body::Delegation(mut body) = scene.body(Act::Delegate, "ask") else { panic!() };
+        body.child = child;
+        scene.refuses(Body::Delegation(body), Why::ChildId);
+    }
+}
+
+#[test]
+fn a_childs_writ_widens_nothing() {
+    let scene = limited();
+    scene.accepts(scene.body(Act::Delegate, "ask"));
+    let check = |edit: fn(&mut Writ), widening: Widening| {
+        let body = edit::child_writ(&scene.cast, scene.body(Act::Delegate, "ask"), edit);
+        scene.refuses(body, Why::Widening(widening));
+    };
+    check(|writ| writ.tools.push(ToolPattern::Any), Widening::Tool(ToolPattern::Any));
+    check(
+        |writ| writ.effect = Effect::External,
+        Widening::Effect { child: Effect::External, parent: Effect::Write },
+    );
+    check(|writ| writ.budget.calls = Some(11), Widening::Budget("calls"));
+    check(|writ| writ.budget.money_micros = Some(20_001), Widening::Budget("money_micros"));
+    check(|writ| writ.budget.tokens = Some(301), Widening::Budget("tokens"));
+    check(|writ| writ.budget.wall_ms = Some(4_001), Widening::Budget("wall_ms"));
+    check(|writ| writ.budget.calls = None, Widening::Budget("calls"));
+    check(|writ| writ.window.not_before.0 -= 1, Widening::Window);
+    check(|writ| writ.window.not_after.0 += 1, Widening::Window);
+    check(
+        |writ| writ.tenant = "evil".parse().unwrap(),
+        Widening::Tenant { child: "evil".parse().unwrap(), parent: "acme".parse().unwrap() },
+    );
+    check(|writ| writ.depth = 2, Widening::Depth { child: 2, parent: 2 });
+    check(|writ| writ.parent = None, Widening::Parent);
+    check(|writ| writ.parent = Some(WritId::new(Digest::of(b"other"))), Widening::Parent);
+}
+
+#[test]
+fn only_the_holder_hands_out() {
+    let scene = limited();
+    let Body::Delegation(mut body) = scene.body(Act::Delegate, "ask") else { panic!() };
+    let stranger = &scene.cast.approver;
+    let writ = Writ { key: stranger.id(), ..body.writ.doc().clone() };
+    body.writ = Signed::sign(writ, stranger).unwrap();
+    let holder = scene.cast.agent.id();
+    let widening = Widening::Signer { signer: stranger.id(), holder };
+    scene.refuses(Body::Delegation(body), Why::Widening(widening));
+}
+
+#[test]
+fn a_childs_writ_roots_the_child() {
+    let scene = limited();
+    for trajectory in [None, Some(ID)] {
+        let body = edit::child_writ(&scene.cast, scene.body(Act::Delegate, "ask"), |writ| {
+            writ.trajectory = trajectory;
+        });
+        scene.refuses(body, Why::WritElsewhere);
+    }
+}
+
+#[test]
+fn depth_zero_is_the_end_of_the_line() {
+    let scene = Scene::session_under(|writ| writ.depth = 0);
+    let widening = Widening::Depth { child: 0, parent: 0 };
+    scene.refuses(scene.body(Act::Delegate, "ask"), Why::Widening(widening));
+    let scene = Scene::session_under(|writ| writ.depth = 1);
+    scene.accepts(scene.body(Act::Delegate, "ask"));
+}
+
+#[test]
+fn a_childs_budget_is_carved_out_and_returns_with_its_end() {
+    let mut scene = limited();
+    let body = carving(&scene, "ask", 6);
+    scene.adds(body);
+    assert_eq!(scene.money(), (NOTHING, calls(6)));
+    scene.refuses(carving(&scene, "more", 5), Why::Budget("calls"));
+    scene.accepts(carving(&scene, "more", 4));
+    scene.opens("charge");
+    assert_eq!(scene.money(), (NOTHING, RESERVE.plus(calls(6))));
+    scene.refuses(carving(&scene, "more", 3), Why::Budget("calls"));
+    scene.accepts(carving(&scene, "more", 2));
+
+    let Body::DelegationResult(mut result) = scene.body(Act::PullChild, "ask") else { panic!() };
+    result.spent = calls(5);
+    scene.adds(Body::DelegationResult(result));
+    assert_eq!(scene.money(), (calls(5), RESERVE));
+    scene.refuses(carving(&scene, "more", 4), Why::Budget("calls"));
+    scene.accepts(carving(&scene, "more", 3));
+}
+
+#[test]
+fn a_result_is_of_the_child_that_was_asked() {
+    let mut scene = Scene::session();
+    scene.does(Act::Delegate, "ask");
+    let Body::DelegationResult(result) = scene.body(Act::PullChild, "ask") else { panic!() };
+    let mut other = result.clone();
+    other.child = TrajectoryId::from_bytes([9; 16]);
+    scene.refuses(Body::DelegationResult(other), Why::OtherChild);
+    let mut elsewhere = result.clone();
+    elsewhere.step = step("idle");
+    scene.refuses(Body::DelegationResult(elsewhere), stands("idle", "idle"));
+    for end in [Act::Complete, Act::EndFailed] {
+        scene.refuses(scene.body(end, ""), Why::NotQuiet);
+    }
+    let mut done = result.clone();
+    done.end = End::Completed;
+    scene.adds(Body::DelegationResult(done));
+    assert_eq!(scene.status("ask"), "done");
+    scene.refuses(Body::DelegationResult(result), stands("ask", "done"));
+}
+
+#[test]
+fn a_child_that_did_not_complete_fails_its_step() {
+    for end in [End::Failed, End::Cancelled] {
+        let mut scene = Scene::job(&[("ask", StepKind::Delegate, &[])]);
+        scene.does(Act::Delegate, "ask");
+        let Body::DelegationResult(mut body) = scene.body(Act::PullChild, "ask") else { panic!() };
+        body.end = end;
+        body.spent = calls(3);
+        scene.adds(Body::DelegationResult(body));
+        assert_eq!((scene.status("ask"), scene.state().name()), ("failed", "failing"));
+        assert_eq!(scene.money(), (calls(3), NOTHING));
+    }
+}

@@ -1,0 +1,156 @@
+//! A store whose writes fail on purpose, in the two ways that matter: *lost*, and *persisted but
+//! reported failed*. For tests of whatever writes; the caller cannot tell the two apart, and must
+//! come out right in both.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use gesta_core::content::BlobRef;
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::EffectReport;
+use gesta_core::entry::Head;
+use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::projection::{Admitted, Projection};
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+
+use crate::error::{AppendError, StoreError};
+use crate::port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
+
+/// How a write fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It never reaches the store.
+    Lost,
+    /// It is stored, and the answer is lost.
+    Unanswered,
+}
+
+/// Says how the n-th write fails, if it does; writes are counted from 0.
+pub type Faults = Box<dyn Fn(u64) -> Option<Fault> + Send + Sync>;
+
+/// A store whose writes fail when it is told so.
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    faults: Faults,
+    writes: AtomicU64,
+}
+
+impl FaultyStore {
+    /// A store that stands before another.
+    pub fn new(inner: Arc<dyn Store>, faults: Faults) -> Self {
+        Self { inner, faults, writes: AtomicU64::new(0) }
+    }
+
+    /// How many writes were asked for.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
+    }
+
+    fn next(&self) -> Option<Fault> {
+        (self.faults)(self.writes.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// Runs a write, or does not, and reports what the fault says.
+    async fn write<T, E>(
+        &self,
+        run: impl Future<Output = Result<T, E>>,
+        failed: impl FnOnce(StoreError) -> E,
+    ) -> Result<T, E> {
+        let gone =
+            StoreError::Unreachable { place: "faulty".to_owned(), why: "as ordered".to_owned() };
+        match self.next() {
+            None => run.await,
+            Some(Fault::Lost) => Err(failed(gone)),
+            Some(Fault::Unanswered) => run.await.and(Err(failed(gone))),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn append(&self, admitted: Admitted) -> Result<Head, AppendError> {
+        self.write(self.inner.append(admitted), AppendError::Unknown).await
+    }
+
+    async fn entries(
+        &self,
+        trajectory: TrajectoryId,
+        from: u64,
+        max: usize,
+    ) -> Result<Vec<StoredEntry>, StoreError> {
+        self.inner.entries(trajectory, from, max).await
+    }
+
+    async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError> {
+        self.inner.locate(id).await
+    }
+
+    async fn trajectory(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Option<TrajectoryRow>, StoreError> {
+        self.inner.trajectory(trajectory).await
+    }
+
+    async fn list(&self, listing: &Listing, max: usize) -> Result<Vec<TrajectoryRow>, StoreError> {
+        self.inner.list(listing, max).await
+    }
+
+    async fn parked(
+        &self,
+        listing: &ParkedListing,
+        max: usize,
+    ) -> Result<Vec<ParkedRow>, StoreError> {
+        self.inner.parked(listing, max).await
+    }
+
+    async fn reproject(
+        &self,
+        trajectory: TrajectoryId,
+        head: Head,
+        projection: &Projection,
+    ) -> Result<(), AppendError> {
+        self.write(self.inner.reproject(trajectory, head, projection), AppendError::Unknown).await
+    }
+
+    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError> {
+        self.write(self.inner.heartbeat(worker, lease_ms), |error| error).await
+    }
+
+    async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
+        self.write(self.inner.claim(worker, max), |error| error).await
+    }
+
+    async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError> {
+        self.write(self.inner.release(worker, trajectory), |error| error).await
+    }
+
+    async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
+        self.write(self.inner.retire(worker), |error| error).await
+    }
+
+    async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
+        self.write(self.inner.put_effect(report), |error| error).await
+    }
+
+    async fn effects(
+        &self,
+        trajectory: TrajectoryId,
+    ) -> Result<Vec<Signed<EffectReport>>, StoreError> {
+        self.inner.effects(trajectory).await
+    }
+
+    async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
+        self.write(self.inner.drop_effect(report), |error| error).await
+    }
+
+    async fn put_blob(&self, bytes: &[u8]) -> Result<BlobRef, StoreError> {
+        self.write(self.inner.put_blob(bytes), |error| error).await
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.blob(digest).await
+    }
+}

@@ -1,0 +1,99 @@
+//! The PostgreSQL store: the suite, the server it talks to, and appends that race or break off.
+//!
+//! `cargo xtask test` starts the server and says where it is. Every test has a schema of its own.
+
+mod breaks;
+mod races;
+mod server;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use gesta_core::digest::Digest;
+use gesta_store::postgres::{Options, PostgresStore};
+use tokio_postgres::{Client, NoTls};
+
+use crate::suite::{self, Subject, Time};
+
+conformance!(subject);
+
+async fn subject() -> Subject {
+    let store = Place::new().open().await;
+    Subject { store: Arc::new(store), time: Time::Real, _home: None }
+}
+
+#[tokio::test]
+async fn a_damaged_blob_is_an_error() {
+    let place = Place::new();
+    let store = Arc::new(place.open().await);
+    let admin = place.admin().await;
+    let damage = async move |digest: Digest| {
+        let sql = "UPDATE blobs SET bytes = '\\x00' WHERE digest = $1";
+        assert_eq!(admin.execute(sql, &[&digest.as_bytes().as_slice()]).await.unwrap(), 1);
+    };
+    let subject = Subject { store, time: Time::Real, _home: None };
+    suite::a_damaged_blob_is_an_error(subject, damage).await;
+}
+
+/// An empty schema of the server. Its name is also the name of the connections that it opens.
+struct Place {
+    name: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self { name: format!("test-{}-{count}", std::process::id()) }
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            application_name: self.name.clone(),
+            schema: Some(self.name.clone()),
+            ..Options::default()
+        }
+    }
+
+    async fn open(&self) -> PostgresStore {
+        PostgresStore::connect(&url(), &self.options()).await.unwrap()
+    }
+
+    /// A connection beside the store's, to the same tables.
+    async fn admin(&self) -> Client {
+        let (client, connection) = tokio_postgres::connect(&url(), NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let sql = "SELECT set_config('search_path', quote_ident($1), false)";
+        client.query(sql, &[&self.name]).await.unwrap();
+        client
+    }
+
+    /// Waits until so many of the store's statements wait for a lock. On a connection of its own,
+    /// since a transaction sees the activity of others as it was when it first looked.
+    async fn until_blocked(&self, count: i64) {
+        let watcher = self.admin().await;
+        let sql = "SELECT count(*) FROM pg_stat_activity
+            WHERE application_name = $1 AND wait_event_type = 'Lock'";
+        let started = Instant::now();
+        while watcher.query_one(sql, &[&self.name]).await.unwrap().get::<_, i64>(0) != count {
+            assert!(started.elapsed() < Duration::from_secs(20), "nothing waits for a lock");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+fn url() -> String {
+    variable("GESTA_TEST_POSTGRES")
+}
+
+fn authority() -> PathBuf {
+    variable("GESTA_TEST_POSTGRES_CA").into()
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| {
+        panic!("`{name}` is not set: run this with `cargo xtask postgres -- cargo test ...`, which starts a server")
+    })
+}

@@ -1,0 +1,178 @@
+//! What trajectories say of each other, once all were examined: branches of their sources, children
+//! of their parents, parents of their children.
+
+use std::collections::BTreeMap;
+
+use gesta_core::entry::Head;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::verification::{Class, Finding};
+
+use super::beginning::{Beginning, Begins};
+use super::examine::{Delegated, Examined, Returned};
+use crate::report::NotChecked;
+
+/// What came of the comparison.
+#[derive(Debug, Default)]
+pub(super) struct Across {
+    pub(super) findings: Vec<Finding>,
+    pub(super) not_checked: Vec<NotChecked>,
+    pub(super) links: u64,
+}
+
+/// Compares what was examined.
+pub(super) fn compare(
+    beginnings: &BTreeMap<TrajectoryId, Beginning>,
+    examined: &[Examined],
+) -> Across {
+    let by_id: BTreeMap<_, _> = examined.iter().map(|one| (one.trajectory, one)).collect();
+    let mut compared = Comparing { beginnings, by_id, across: Across::default() };
+    for one in examined {
+        // A beginning that does not hold names nothing.
+        if let Some(beginning) = beginnings.get(&one.trajectory).filter(|_| one.entries > 0) {
+            compared.source(one, beginning);
+            compared.parent(one, beginning);
+        }
+        for delegation in &one.delegations {
+            compared.child(one, delegation);
+        }
+        for result in &one.results {
+            compared.result(one, result);
+        }
+    }
+    compared.across
+}
+
+struct Comparing<'a> {
+    beginnings: &'a BTreeMap<TrajectoryId, Beginning>,
+    by_id: BTreeMap<TrajectoryId, &'a Examined>,
+    across: Across,
+}
+
+impl Comparing<'_> {
+    /// A branch: the source has the commit, sound, and the head that the branch saw.
+    fn source(&mut self, branch: &Examined, beginning: &Beginning) {
+        let Begins::Branch { source: id, commit, head } = beginning.as_ else { return };
+        let Some(source) = self.by_id.get(&id).copied() else { return };
+        if !source.seen.contains_key(&commit) {
+            // The fold found it, so the examination stopped before: at a signature.
+            let what = format!("its source {id} is not sound up to the commit it branches from");
+            self.refuse(branch, Class::Incomplete, "source", None, what);
+            return;
+        }
+        match source.seen.get(&head.id) {
+            Some(seen) if seen.seq == head.seq => self.across.links += 1,
+            Some(_) => {
+                let what = format!("the head it names is not entry {} of {id}", head.seq);
+                self.refuse(branch, Class::Tampered, "source_head", None, what);
+            }
+            None if !source.is_sound() => self.lacks(branch, 0, "source head", id),
+            None if source.head.is_some_and(|last| last.seq < head.seq) => {
+                self.cut(source, branch.trajectory, head);
+            }
+            None => {
+                let what = format!("{id} does not have the head it names");
+                self.refuse(branch, Class::Tampered, "source_head", None, what);
+            }
+        }
+    }
+
+    /// A child: the parent has the delegation, to this trajectory, under its writ.
+    fn parent(&mut self, child: &Examined, beginning: &Beginning) {
+        let Some(by) = &beginning.delegated_by else { return };
+        let Some(parent) = self.by_id.get(&by.trajectory).copied() else {
+            self.lacks(child, 0, "delegation", by.trajectory);
+            return;
+        };
+        let what = match parent.seen.get(&by.delegation).map(|seen| seen.delegates) {
+            Some(Some((to, writ))) if to == child.trajectory && Some(writ) == beginning.writ => {
+                self.across.links += 1;
+                return;
+            }
+            Some(Some((to, _))) if to == child.trajectory => {
+                format!("{} delegated to it under another writ", by.trajectory)
+            }
+            Some(_) => {
+                format!("the entry of {} that it names does not delegate to it", by.trajectory)
+            }
+            None if !parent.is_sound() => {
+                self.lacks(child, 0, "delegation", by.trajectory);
+                return;
+            }
+            None => format!("{} does not have the delegation it names", by.trajectory),
+        };
+        self.refuse(child, Class::Tampered, "delegation", None, what);
+    }
+
+    /// A parent: if the child is here, it was begun by this delegation. One that has not begun yet is
+    /// nobody's fault.
+    fn child(&mut self, parent: &Examined, delegation: &Delegated) {
+        let Some(beginning) = self.beginnings.get(&delegation.child) else { return };
+        let Some(child) = self.by_id.get(&delegation.child).filter(|child| child.entries > 0)
+        else {
+            return;
+        };
+        let names_us = beginning.delegated_by.as_ref().is_some_and(|by| {
+            by.trajectory == parent.trajectory && by.delegation == delegation.at.id
+        });
+        if names_us {
+            self.across.links += 1;
+        } else {
+            let what = format!("{} was not begun by this delegation", child.trajectory);
+            self.refuse(parent, Class::Tampered, "delegation", Some(delegation.at), what);
+        }
+    }
+
+    /// A parent: the child came to what is said of it.
+    fn result(&mut self, parent: &Examined, result: &Returned) {
+        let says = &result.says;
+        let Some(child) = self.by_id.get(&result.child).copied() else {
+            self.lacks(parent, result.at.seq, "child head", result.child);
+            return;
+        };
+        let closing = child.closing.iter().find(|closing| closing.head == says.head);
+        let differs = match closing {
+            Some(closing) if closing == says => {
+                self.across.links += 1;
+                return;
+            }
+            Some(closing) if closing.end != says.end => "end",
+            Some(closing) if closing.spent != says.spent => "spending",
+            Some(_) => "answer",
+            None if !child.is_sound() => {
+                self.lacks(parent, result.at.seq, "child head", result.child);
+                return;
+            }
+            None if child.head.is_some_and(|last| last.seq < says.head.seq) => {
+                self.cut(child, parent.trajectory, says.head);
+                return;
+            }
+            None => "head",
+        };
+        let what = format!("{} came to another {differs}", child.trajectory);
+        self.refuse(parent, Class::Tampered, "delegation_result", Some(result.at), what);
+    }
+
+    /// Another trajectory has seen more of this one than is here.
+    fn cut(&mut self, one: &Examined, by: TrajectoryId, seen: Head) {
+        let what = format!("{by} has seen its entry {}, but it ends before", seen.seq);
+        self.across.findings.push(one.finding(Class::Tampered, "truncated", one.head, what));
+    }
+
+    fn refuse(
+        &mut self,
+        one: &Examined,
+        class: Class,
+        code: &'static str,
+        at: Option<Head>,
+        what: String,
+    ) {
+        let finding = one.finding(class, code, at, what);
+        let seq = finding.seq.or(Some(0));
+        self.across.findings.push(Finding { seq, ..finding });
+    }
+
+    fn lacks(&mut self, one: &Examined, seq: u64, what: &'static str, of: TrajectoryId) {
+        let (trajectory, seq, of) = (Some(one.trajectory), Some(seq), Some(of));
+        self.across.not_checked.push(NotChecked { trajectory, seq, what, of });
+    }
+}

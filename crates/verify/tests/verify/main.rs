@@ -1,0 +1,13 @@
+//! Bundles, good and bad, through the public door.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot set up its scene has failed"
+)]
+
+mod golden;
+mod program;
+mod scene;
+mod tampering;
+mod vectors;
+mod writing;

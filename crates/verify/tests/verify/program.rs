@@ -1,0 +1,80 @@
+//! The stand-alone program: what it asks for, what it writes where, how it exits.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bundles(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/bundles").join(name)
+}
+
+fn run(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gesta-verify")).args(words).output().unwrap()
+}
+
+fn verify(bundle: &str, more: &[&str]) -> Output {
+    let (trust, bundle) = (bundles("trust.json"), bundles(bundle));
+    let words = ["--trust", trust.to_str().unwrap(), bundle.to_str().unwrap()];
+    run(&[&words[..], more].concat())
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn the_exit_code_tells() {
+    for (bundle, code) in [
+        ("valid.tar", 0),
+        ("flipped-byte.tar", 3),
+        ("other-key.tar", 4),
+        ("blob-missing.tar", 5),
+        ("future-version.tar", 6),
+        ("no-such-file.tar", 6),
+    ] {
+        let output = verify(bundle, &["--quiet"]);
+        assert_eq!(output.status.code(), Some(code), "{bundle}");
+        assert_eq!((text(&output.stdout), text(&output.stderr)), ("", ""), "{bundle}");
+    }
+}
+
+#[test]
+fn the_report_names_the_entry() {
+    let output = verify("flipped-byte.tar", &[]);
+    let first = text(&output.stdout).lines().nth(1).unwrap();
+    assert!(first.starts_with("tampered (parent) in t_1a1a"), "{first}");
+    assert!(first.contains(" at entry 3: "), "{first}");
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn json_is_the_report_of_the_vectors() {
+    let output = verify("edited-expiry.tar", &["--json", "--threads", "2"]);
+    let expected = std::fs::read(bundles("edited-expiry.report.json")).unwrap();
+    assert_eq!(text(&output.stdout), text(&expected));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["verdict"], "tampered");
+}
+
+#[test]
+fn hints_are_told_and_not_believed() {
+    let (trust, bundle) = (bundles("other-trust.trust.json"), bundles("other-trust.tar"));
+    let output = run(&["--trust", trust.to_str().unwrap(), bundle.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(text(&output.stdout).contains("hint: the bundle itself calls"), "{output:?}");
+}
+
+#[test]
+fn bad_usage_says_what_to_do() {
+    let bundle = bundles("valid.tar");
+    let output = run(&[bundle.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("`--trust FILE`"), "{output:?}");
+    let output = run(&["--trust", "no-such-file.json", bundle.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("`no-such-file.json` cannot be read"), "{output:?}");
+    let help = run(&["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    assert!(text(&help.stdout).contains("exit codes:"));
+}

@@ -1,0 +1,121 @@
+//! Every tampering is found, named, and put where it belongs; a good bundle is sound.
+
+use std::num::NonZeroUsize;
+
+use gesta_core::trust::TrustRoot;
+use gesta_core::verification::Class;
+use gesta_verify::bundle::Bundle;
+use gesta_verify::engine::{Options, verify};
+use gesta_verify::report::{Report, Verdict};
+
+use crate::golden;
+use crate::scene::pack::Pack;
+use crate::scene::{self, JOB, REGISTRY, Scene, tamper, trust};
+
+fn report(bundle: Vec<u8>) -> Report {
+    golden::report(bundle, &trust(), &Options::default())
+}
+
+#[test]
+fn a_good_bundle_is_sound() {
+    let report = report(Scene::new().bundle());
+    assert_eq!(report.verdict, Verdict::Sound, "{report}");
+    assert_eq!(report.exit_code(), 0);
+    assert_eq!(report.counts.trajectories, 4);
+    assert_eq!(report.counts.entries, 21);
+    assert_eq!(report.counts.signatures, 19);
+    assert_eq!(report.counts.blobs, 1);
+    assert_eq!(report.counts.links, 8);
+    assert!(report.not_checked.is_empty());
+}
+
+#[test]
+fn the_same_trajectories_give_the_same_bytes() {
+    let bundle = Scene::new().bundle();
+    assert_eq!(bundle, Scene::new().bundle());
+    assert!(bundle == Pack::of(&Scene::new()).bytes(), "two writers, one format");
+}
+
+#[test]
+fn threads_do_not_change_the_report() {
+    for case in tamper::cases() {
+        let one = golden::report(case.bundle.clone(), &case.trust, &Options::default());
+        let threads = NonZeroUsize::new(4).unwrap();
+        let options = Options { threads, ..Options::default() };
+        assert_eq!(one, golden::report(case.bundle, &case.trust, &options), "{}", case.name);
+    }
+}
+
+#[test]
+fn every_tampering_is_named() {
+    let mut wrong = Vec::new();
+    for case in tamper::cases() {
+        let report = golden::report(case.bundle, &case.trust, &Options::default());
+        let found = report.first().map(|it| (it.class, it.code, it.trajectory, it.seq));
+        let code = case.expected.0.exit_code();
+        if found != Some(case.expected) || report.exit_code() != code {
+            wrong.push(format!("{}: expected {:?}\n{report}", case.name, case.expected));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_trajectory_is_judged_by_itself() {
+    let case = tamper::cases().into_iter().find(|case| case.name == "flipped-last-byte").unwrap();
+    let report = report(case.bundle);
+    let bad = report.trajectories.iter().filter(|line| line.verdict != Verdict::Sound);
+    assert_eq!(bad.map(|line| line.trajectory).collect::<Vec<_>>(), [scene::BRANCH]);
+}
+
+#[test]
+fn a_part_is_incomplete_unless_it_is_meant_to_be_one() {
+    let mut scene = Scene::new();
+    let child = scene.child;
+    scene.chains.retain(|id, _| *id == child || *id == REGISTRY);
+    scene.blobs.clear();
+    let bundle = Pack::of(&scene).bytes();
+    let report = golden::report(bundle.clone(), &trust(), &Options::default());
+    assert_eq!(report.verdict, Verdict::Bad(Class::Incomplete), "{report}");
+    assert_eq!(report.not_checked.len(), 1);
+    assert_eq!((report.not_checked[0].what, report.not_checked[0].of), ("delegation", Some(JOB)));
+    let options = Options { partial: true, ..Options::default() };
+    let report = golden::report(bundle, &trust(), &options);
+    assert_eq!(report.verdict, Verdict::Sound, "{report}");
+    assert_eq!(report.not_checked.len(), 1);
+}
+
+#[test]
+fn without_signatures_nothing_is_called_sound() {
+    let options = Options { signatures: false, ..Options::default() };
+    let report = golden::report(Scene::new().bundle(), &TrustRoot::new(Vec::new()), &options);
+    assert_eq!(report.verdict, Verdict::Bad(Class::Incomplete), "{report}");
+    assert_eq!(report.not_checked[0].what, "signatures");
+    assert_eq!(report.counts.signatures, 0);
+}
+
+/// All of them, one bit each.
+#[test]
+fn no_byte_can_be_flipped() {
+    let bundle = Scene::small().bundle();
+    let keyring = scene::cast().trust_root().keyring().unwrap();
+    let sound = |bytes: Vec<u8>| {
+        let bundle = Bundle::read(Box::new(bytes));
+        bundle.is_ok_and(|bundle| {
+            verify(&bundle, &keyring, &Options::default()).verdict == Verdict::Sound
+        })
+    };
+    assert!(sound(bundle.clone()));
+    std::thread::scope(|scope| {
+        for part in 0..2 {
+            let (bundle, sound) = (&bundle, &sound);
+            scope.spawn(move || {
+                for at in (part..bundle.len()).step_by(2) {
+                    let mut flipped = bundle.clone();
+                    flipped[at] ^= 1 << (at / 2 % 8);
+                    assert!(!sound(flipped), "byte {at}");
+                }
+            });
+        }
+    });
+}
