@@ -29,11 +29,7 @@ pub(crate) struct Registry {
 impl Registry {
     /// The registry of the workspace, or the only one of the store.
     pub(crate) fn open(session: &Session, store: &Arc<dyn Store>) -> Result<Self> {
-        let named = match &session.global.store {
-            None => Session::find_workspace()?.map(|workspace| workspace.config.registry),
-            Some(_) => None,
-        };
-        let id = match named {
+        let id = match Self::of_workspace(session, store)? {
             Some(id) => id,
             None => match session.wait(all(store))?.as_slice() {
                 [only] => *only,
@@ -47,6 +43,17 @@ impl Registry {
         };
         let chain = session.wait(Chain::load(Arc::clone(store), id))?;
         Ok(Self { chain })
+    }
+
+    /// The registry that the workspace names, if this store has it: `--store` may name another.
+    pub(crate) fn of_workspace(
+        session: &Session,
+        store: &Arc<dyn Store>,
+    ) -> Result<Option<TrajectoryId>> {
+        let Some(workspace) = Session::find_workspace()? else { return Ok(None) };
+        let id = workspace.config.registry;
+        let there = session.wait(store.trajectory(id))?.is_some();
+        Ok(there.then_some(id))
     }
 
     /// The registry's own id.

@@ -367,25 +367,3 @@ fn integers_beyond_what_a_double_holds_are_refused() {
     let last = text.replacen("\"seq\":0", "\"seq\":9007199254740991", 1);
     assert_eq!(Entry::from_bytes(last.as_bytes()).unwrap().seq(), 9_007_199_254_740_991);
 }
-
-/// A value in another spelling that serde would read by itself.
-#[test]
-fn a_struct_is_an_object_and_a_word_is_a_string() {
-    let listed = |value: &Value| {
-        let fields = value.as_object().unwrap();
-        Value::Array(fields.values().cloned().collect())
-    };
-    refuses_edited(|value| *value = listed(value));
-    refuses_edited(|value| value["by"] = json!([null, value["by"]["principal"], null]));
-    refuses_edited(|value| value["body"] = listed(&value["body"]));
-    refuses_edited(|value| value["kind"] = json!({ "root": null }));
-    let window = "/body/purpose/session/writs/0/doc/window";
-    refuses_edited(|value| {
-        let inner = value.pointer_mut(window).unwrap();
-        *inner = listed(inner);
-    });
-    refuses_edited(|value| {
-        let effect = "/body/purpose/session/writs/0/doc/effect";
-        *value.pointer_mut(effect).unwrap() = json!({ "irreversible": null });
-    });
-}

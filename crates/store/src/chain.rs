@@ -219,7 +219,7 @@ fn read(trajectory: TrajectoryId, stored: &StoredEntry) -> Result<Entry, ChainEr
     let entry = Entry::from_bytes(&stored.bytes).map_err(|why| ChainError::Damaged {
         trajectory,
         seq,
-        why,
+        why: Box::new(why),
     })?;
     if entry.id() != stored.id {
         return Err(ChainError::Altered { trajectory, seq });

@@ -18,9 +18,16 @@ fn place() -> std::path::PathBuf {
 
 #[test]
 fn vectors_are_what_is_checked_in() {
-    for (path, made) in golden::files() {
-        let stored = fs::read(place().join(&path)).unwrap_or_default();
-        assert!(stored == made, "vectors/{path} differs; {REMEDY}");
+    let files = golden::files();
+    for (path, made) in &files {
+        let stored = fs::read(place().join(path)).unwrap_or_default();
+        assert!(stored == *made, "vectors/{path} differs; {REMEDY}");
+    }
+    for part in ["bundles", "documents", "entries", "json"] {
+        for stored in fs::read_dir(place().join(part)).unwrap() {
+            let path = format!("{part}/{}", stored.unwrap().file_name().to_string_lossy());
+            assert!(files.contains_key(&path), "nothing makes vectors/{path}; {REMEDY}");
+        }
     }
 }
 

@@ -233,6 +233,13 @@ fn changed_links() -> Vec<Case> {
             twisted(&Twists { foreign_source_head: true, ..none }),
             (Tampered, "source_head", Some(BRANCH), Some(0)),
         ),
+        case(
+            "branch-of-itself",
+            lines(BRANCH, true, |l| {
+                edited(&mut l[0], "/body/source", |value| *value = BRANCH.to_string().into());
+            }),
+            (Tampered, "branch_cycle", Some(BRANCH), Some(0)),
+        ),
         case("source-cut", lines(JOB, true, |l| l.truncate(5)), in_job("truncated", 4)),
         case("missing-source", without(JOB), (Incomplete, "missing_source", Some(BRANCH), Some(0))),
     ]
