@@ -30,7 +30,8 @@ struct Subject {
 }
 
 pub(crate) fn append(place: &Path, runtime: &Runtime, table: &mut Table) -> Result<()> {
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(place.join("growth.db"), Options::default())?);
+    let store: Arc<dyn Store> =
+        Arc::new(SqliteStore::open(place.join("growth.db"), Options::default())?);
     let young = runtime.block_on(async {
         let mut subject = Subject::begin(&store, 1).await?;
         subject.grow(1000, 0).await?;
@@ -69,7 +70,8 @@ struct Cost {
 impl Subject {
     async fn begin(store: &Arc<dyn Store>, number: u64) -> Result<Self> {
         let cast = cast();
-        let (admitted, state) = cast.begin_session(trajectory(number))?.finish().context("a session begins")?;
+        let (admitted, state) =
+            cast.begin_session(trajectory(number))?.finish().context("a session begins")?;
         store.append(admitted).await?;
         Ok(Self { store: Arc::clone(store), state, cast, dice: Dice::new(number) })
     }
@@ -89,7 +91,12 @@ impl Subject {
         Ok(())
     }
 
-    fn computed(&mut self, admission: &mut Admission, number: usize, resources: usize) -> Result<()> {
+    fn computed(
+        &mut self,
+        admission: &mut Admission,
+        number: usize,
+        resources: usize,
+    ) -> Result<()> {
         let offer = Offer { act: Act::CommitComputed, on: Scope::NewStep };
         let mut body = self.cast.body(admission.state(), &offer, EPOCH, &mut self.dice)?;
         if let Body::Commit(commit) = &mut body {

@@ -29,7 +29,12 @@ pub(crate) fn trajectory(number: u64) -> TrajectoryId {
 }
 
 /// Adds one entry: closes the call that is open, or opens one.
-pub(crate) fn call(cast: &Cast, admission: &mut Admission, now: UnixMs, dice: &mut Dice) -> Result<()> {
+pub(crate) fn call(
+    cast: &Cast,
+    admission: &mut Admission,
+    now: UnixMs,
+    dice: &mut Dice,
+) -> Result<()> {
     let open = admission.state().next(now).into_iter().find_map(|offer| match offer {
         Offer { act: Act::CommitEffect, on: Scope::Step(step) } => Some(step),
         _ => None,
@@ -47,7 +52,8 @@ pub(crate) fn session(number: u64, entries: usize) -> Result<Vec<Admitted>> {
     let cast = cast();
     let mut dice = Dice::new(number);
     let mut list = Vec::with_capacity(entries + 1);
-    let (begun, mut state) = cast.begin_session(trajectory(number))?.finish().context("a session begins")?;
+    let (begun, mut state) =
+        cast.begin_session(trajectory(number))?.finish().context("a session begins")?;
     list.push(begun);
     for i in 0..entries {
         let mut admission = state.admit();

@@ -36,13 +36,19 @@ pub(crate) fn bare_sqlite(file: &Path, appends: &[Admitted]) -> Result<f64> {
              UNIQUE (trajectory, seq)
          );",
     )?;
-    let mut insert = db.prepare("INSERT INTO entries (trajectory, seq, id, bytes) VALUES (?1, ?2, ?3, ?4)")?;
+    let mut insert =
+        db.prepare("INSERT INTO entries (trajectory, seq, id, bytes) VALUES (?1, ?2, ?3, ?4)")?;
     let rows: Vec<_> = appends.iter().flat_map(|append| append.entries()).collect();
     let (took, result) = time(|| {
         rows.iter().try_for_each(|entry| {
             let trajectory = entry.payload().trajectory;
             insert
-                .execute(params![trajectory.as_bytes(), entry.seq(), entry.id().as_bytes(), entry.bytes()])
+                .execute(params![
+                    trajectory.as_bytes(),
+                    entry.seq(),
+                    entry.id().as_bytes(),
+                    entry.bytes()
+                ])
                 .map(drop)
         })
     });

@@ -26,7 +26,8 @@ fn main() -> Result<()> {
     // Beside the build, not in the temporary directory: that may be memory, and memory has no fsync.
     std::fs::create_dir_all("target")?;
     let place = tempfile::Builder::new().prefix("gesta-bench-").tempdir_in("target")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut table = Table::default();
 
     limits::sync(place.path(), &mut table)?;

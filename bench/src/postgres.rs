@@ -23,11 +23,14 @@ pub(crate) fn append(runtime: &Runtime, table: &mut Table) -> Result<()> {
     let (mut plain, mut ours) = (Vec::new(), Vec::new());
     let mut bytes = 0;
     for round in 0..ROUNDS {
-        let lists = (0..TOGETHER).map(|n| session(1000 * (round + 1) + n, EACH)).collect::<Result<Vec<_>>>()?;
+        let lists = (0..TOGETHER)
+            .map(|n| session(1000 * (round + 1) + n, EACH))
+            .collect::<Result<Vec<_>>>()?;
         bytes = lists.first().map_or(0, |list| size(list));
         plain.push(pgbench(&url, bytes)?);
         let rate = runtime.block_on(async {
-            let store: Arc<dyn Store> = Arc::new(PostgresStore::connect(&url, &Options::default()).await?);
+            let store: Arc<dyn Store> =
+                Arc::new(PostgresStore::connect(&url, &Options::default()).await?);
             concurrently(&store, lists).await
         })?;
         ours.push(rate);
@@ -45,7 +48,10 @@ fn pgbench(url: &str, bytes: usize) -> Result<f64> {
     ensure!(made.status.success(), "psql: {}", String::from_utf8_lossy(&made.stderr));
     let mut script = tempfile::NamedTempFile::new()?;
     use std::io::Write as _;
-    writeln!(script, "INSERT INTO plain VALUES (:client_id, decode(repeat('ab', {bytes}), 'hex'));")?;
+    writeln!(
+        script,
+        "INSERT INTO plain VALUES (:client_id, decode(repeat('ab', {bytes}), 'hex'));"
+    )?;
     let output = Command::new(tool("pgbench")?)
         .args(["-n", "-M", "prepared", "-c", "64", "-j", "2", "-T", "4", "-f"])
         .arg(script.path())

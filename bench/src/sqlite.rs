@@ -34,15 +34,29 @@ pub(crate) fn append(place: &Path, runtime: &Runtime, table: &mut Table) -> Resu
     }
     let (bare, alone, together) = (median(bare), median(alone), median(together));
     table.limit(&format!("bare SQLite, one {bytes}-byte row a commit"), rate(bare));
-    table.ratio("append, SQLite, one writer, one entry a commit", rate(alone), alone / bare, "≥ 0.8 of bare");
-    table.ratio("append, SQLite, 64 trajectories", rate(together), together / alone, "≥ 6 times one writer");
+    table.ratio(
+        "append, SQLite, one writer, one entry a commit",
+        rate(alone),
+        alone / bare,
+        "≥ 0.8 of bare",
+    );
+    table.ratio(
+        "append, SQLite, 64 trajectories",
+        rate(together),
+        together / alone,
+        "≥ 6 times one writer",
+    );
     Ok(())
 }
 
 /// The mean size of the entries, the first append left out.
 pub(crate) fn size(appends: &[Admitted]) -> usize {
-    let sizes: Vec<usize> =
-        appends.iter().skip(1).flat_map(|append| append.entries()).map(|entry| entry.bytes().len()).collect();
+    let sizes: Vec<usize> = appends
+        .iter()
+        .skip(1)
+        .flat_map(|append| append.entries())
+        .map(|entry| entry.bytes().len())
+        .collect();
     sizes.iter().sum::<usize>() / sizes.len().max(1)
 }
 

@@ -32,7 +32,12 @@ impl Table {
         ratio: impl Into<String>,
         goal: impl Into<String>,
     ) {
-        let row = Row { what: what.into(), figure: figure.into(), ratio: ratio.into(), goal: goal.into() };
+        let row = Row {
+            what: what.into(),
+            figure: figure.into(),
+            ratio: ratio.into(),
+            goal: goal.into(),
+        };
         eprintln!("{}: {} {}", row.what, row.figure, row.ratio);
         self.0.push(row);
     }

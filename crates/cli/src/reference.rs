@@ -34,8 +34,7 @@ pub(crate) async fn trajectory(store: &Arc<dyn Store>, text: &str) -> Result<Tra
             .into()),
         several => {
             let more = if several.len() > SHOWN { "\n  …" } else { "" };
-            let list: String =
-                several.iter().take(SHOWN).map(|id| format!("\n  {id}")).collect();
+            let list: String = several.iter().take(SHOWN).map(|id| format!("\n  {id}")).collect();
             Err(Problem::new(format!("`{text}` names several trajectories:{list}{more}"))
                 .hint("give more digits")
                 .into())
@@ -63,7 +62,10 @@ async fn beginning_with(
 }
 
 /// The entry that a text names: `ID:NUMBER`, `ID/NUMBER`, `ID:BEGINNING-OF-ITS-ID`, or its whole id.
-pub(crate) async fn entry(store: &Arc<dyn Store>, text: &str) -> Result<(TrajectoryId, StoredEntry)> {
+pub(crate) async fn entry(
+    store: &Arc<dyn Store>,
+    text: &str,
+) -> Result<(TrajectoryId, StoredEntry)> {
     let nothing = |what: String| Problem::new(what).hint("`gesta log ID` lists the entries");
     let Some((id, place)) = text.split_once([':', '/']) else {
         let Some(digest) = Digest::from_hex(text) else {
@@ -87,9 +89,9 @@ pub(crate) async fn entry(store: &Arc<dyn Store>, text: &str) -> Result<(Traject
         }
         _ => by_id(store, trajectory, place).await?,
     };
-    found.map(|stored| (trajectory, stored)).ok_or_else(|| {
-        nothing(format!("there is no entry `{place}` in {trajectory}")).into()
-    })
+    found
+        .map(|stored| (trajectory, stored))
+        .ok_or_else(|| nothing(format!("there is no entry `{place}` in {trajectory}")).into())
 }
 
 async fn by_id(

@@ -89,9 +89,11 @@ impl Session {
             None => match Self::find_workspace()? {
                 Some(workspace) => workspace.trust(),
                 None => {
-                    return Err(Problem::new("no trust root: there is no `gesta.toml` here or above")
-                        .hint("`--trust FILE` names one; `gesta keys export NAME` prints one")
-                        .into());
+                    return Err(Problem::new(
+                        "no trust root: there is no `gesta.toml` here or above",
+                    )
+                    .hint("`--trust FILE` names one; `gesta keys export NAME` prints one")
+                    .into());
                 }
             },
         };

@@ -94,11 +94,12 @@ impl Looking<'_> {
         let key = document.doc().key();
         let named: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
         let named = named.join(" or ");
-        let (trusted, why) = match self.keyring.map(|keys| keys.check(key, roles, self.tenant, self.at)) {
-            None => (None, format!("needs {named}; no keys to compare with")),
-            Some(Ok(())) => (Some(true), format!("as {named}")),
-            Some(Err(distrust)) => (Some(false), distrust.to_string()),
-        };
+        let (trusted, why) =
+            match self.keyring.map(|keys| keys.check(key, roles, self.tenant, self.at)) {
+                None => (None, format!("needs {named}; no keys to compare with")),
+                Some(Ok(())) => (Some(true), format!("as {named}")),
+                Some(Err(distrust)) => (Some(false), distrust.to_string()),
+            };
         self.status(document, trusted, why)
     }
 

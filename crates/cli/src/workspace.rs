@@ -48,7 +48,10 @@ impl Workspace {
             let path = directory.join(FILE);
             match std::fs::read_to_string(&path) {
                 Ok(text) => {
-                    return Ok(Some(Self { directory: directory.to_owned(), config: read(&path, &text)? }));
+                    return Ok(Some(Self {
+                        directory: directory.to_owned(),
+                        config: read(&path, &text)?,
+                    }));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {

@@ -55,9 +55,23 @@ impl Digest {
 
 /// Reads exactly `2 * N` lower-case hexadecimal digits: one spelling for one value.
 pub(crate) fn hex_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
     let mut bytes = [0; N];
-    let lower = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    (lower && hex::decode_to_slice(text, &mut bytes).is_ok()).then_some(bytes)
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = nibble(*high)? << 4 | nibble(*low)?;
+    }
+    Some(bytes)
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
 }
 
 impl fmt::Display for Digest {

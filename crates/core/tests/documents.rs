@@ -148,14 +148,9 @@ impl Desk {
     }
 
     fn does(&mut self, act: Act, on: &str) -> Body {
-        let on = if on.is_empty() {
-            Scope::Trajectory
-        } else {
-            Scope::Step(on.parse().unwrap())
-        };
+        let on = if on.is_empty() { Scope::Trajectory } else { Scope::Step(on.parse().unwrap()) };
         let offer = Offer { act, on };
-        let body =
-            self.cast.body(self.admission.state(), &offer, EPOCH, &mut self.dice).unwrap();
+        let body = self.cast.body(self.admission.state(), &offer, EPOCH, &mut self.dice).unwrap();
         let by = author(self.admission.state(), act).unwrap();
         self.admission.push(EPOCH, by, body.clone()).unwrap();
         body

@@ -24,8 +24,7 @@ fn holder(number: u8) -> PrivateKey {
 const TOOLS: [&str; 6] = ["mail", "mail.send", "mail.sendall", "pay", "pay.refund", "x"];
 const PATTERNS: [&str; 9] =
     ["*", "mail*", "mail.*", "mail.send", "mail.send*", "pay*", "pay.refund", "p*", "x"];
-const EFFECTS: [Effect; 4] =
-    [Effect::Read, Effect::Write, Effect::External, Effect::Irreversible];
+const EFFECTS: [Effect; 4] = [Effect::Read, Effect::Write, Effect::External, Effect::Irreversible];
 
 fn pattern() -> impl Strategy<Value = ToolPattern> {
     prop::sample::select(&PATTERNS[..]).prop_map(|text| text.parse().unwrap())
@@ -114,9 +113,10 @@ struct Probe {
 }
 
 fn probe() -> impl Strategy<Value = Probe> {
-    let amounts = (0u64..5, 0u64..5, 0u64..5, 0u64..5).prop_map(
-        |(calls, money_micros, tokens, wall_ms)| Amounts { calls, money_micros, tokens, wall_ms },
-    );
+    let amounts =
+        (0u64..5, 0u64..5, 0u64..5, 0u64..5).prop_map(|(calls, money_micros, tokens, wall_ms)| {
+            Amounts { calls, money_micros, tokens, wall_ms }
+        });
     (
         prop::sample::select(&TOOLS[..]),
         prop::sample::select(&EFFECTS[..]),
@@ -282,12 +282,8 @@ fn family() -> (Signed<Writ>, Writ) {
         ..standing.doc().clone()
     };
     let parent = Signed::sign(parent, &cast.issuer).unwrap();
-    let child = Writ {
-        depth: 2,
-        key: cast.agent.id(),
-        parent: Some(parent.id()),
-        ..parent.doc().clone()
-    };
+    let child =
+        Writ { depth: 2, key: cast.agent.id(), parent: Some(parent.id()), ..parent.doc().clone() };
     (parent, child)
 }
 
@@ -342,8 +338,7 @@ fn only_the_holder_narrows() {
     let (parent, mut child) = family();
     let stranger = holder(0x77);
     child.key = stranger.id();
-    let widening =
-        Widening::Signer { signer: stranger.id(), holder: Cast::new(1).agent.id() };
+    let widening = Widening::Signer { signer: stranger.id(), holder: Cast::new(1).agent.id() };
     let child = Signed::sign(child, &stranger).unwrap();
     let refused = leaf(&[parent, child]).unwrap_err();
     assert_eq!(refused, WritChainError::Widens { index: 1, widening });
@@ -355,10 +350,7 @@ fn a_chain_begins_with_a_writ_that_stands_alone() {
     let child = Signed::sign(child, &Cast::new(1).agent).unwrap();
     assert_eq!(leaf(&[]).unwrap_err(), WritChainError::Empty);
     assert_eq!(leaf(std::slice::from_ref(&child)).unwrap_err(), WritChainError::Rootless);
-    assert_eq!(
-        leaf(&[child.clone(), parent.clone()]).unwrap_err(),
-        WritChainError::Rootless
-    );
+    assert_eq!(leaf(&[child.clone(), parent.clone()]).unwrap_err(), WritChainError::Rootless);
     let twice = leaf(&[parent.clone(), child.clone(), child.clone()]).unwrap_err();
     assert_eq!(twice, WritChainError::Widens { index: 2, widening: Widening::Parent });
     let stands = leaf(&[parent.clone(), parent.clone()]).unwrap_err();

@@ -34,7 +34,7 @@ fn add(
         chain.state().next(now).into_iter().filter(|offer| !ends(offer.act)).collect();
     let offer = dice.pick(&offers).unwrap().clone();
     cast.push(chain, &offer, now, &mut dice).unwrap();
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         let more: Vec<Offer> =
             chain.state().next(now).into_iter().filter(|offer| !ends(offer.act)).collect();
         let offer = dice.pick(&more).unwrap().clone();
@@ -187,14 +187,14 @@ async fn blobs_and_effects_may_be_repeated() {
         let report = cast.report(&state, &"late".parse().unwrap(), started, result, EPOCH).unwrap();
         let store = FaultyStore::new(
             Arc::clone(&inner),
-            Box::new(move |write| (write % 2 == 0).then_some(fault)),
+            Box::new(move |write| write.is_multiple_of(2).then_some(fault)),
         );
         store.put_blob(b"output").await.unwrap_err();
         let blob = store.put_blob(b"output").await.unwrap();
         assert_eq!(store.blob(blob.sha256).await.unwrap().unwrap(), b"output");
         store.put_effect(&report).await.unwrap_err();
         store.put_effect(&report).await.unwrap();
-        assert_eq!(store.effects(ID).await.unwrap(), [report.clone()]);
+        assert_eq!(store.effects(ID).await.unwrap(), std::slice::from_ref(&report));
         store.drop_effect(&report).await.unwrap_err();
         store.drop_effect(&report).await.unwrap();
         assert!(store.effects(ID).await.unwrap().is_empty());

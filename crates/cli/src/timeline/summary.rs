@@ -48,20 +48,30 @@ pub(crate) fn summary(body: &Body) -> String {
         }
         Body::Approval(approval) => {
             let said = approval.statement.doc();
-            format!("{} by {} until {}", word(&said.verdict), said.approver, moment::utc(said.expires))
+            format!(
+                "{} by {} until {}",
+                word(&said.verdict),
+                said.approver,
+                moment::utc(said.expires)
+            )
         }
         Body::InDoubt(doubt) => failing(&doubt.known),
         Body::Resolution(resolution) => of_resolution(resolution.statement.doc()),
         Body::LateEffect(late) => format!("arrived late: {}", result(&late.report.doc().result)),
         Body::Confirmation(confirmation) => of_confirmation(confirmation),
         Body::Compensation(compensation) => {
-            let steps: Vec<&str> = compensation.undo.iter().map(|undo| undo.step.as_str()).collect();
+            let steps: Vec<&str> =
+                compensation.undo.iter().map(|undo| undo.step.as_str()).collect();
             format!("undo {}: {}", cut(&steps.join(", ")), compensation.reason)
         }
         Body::Waiting(waiting) => of_waiting(waiting),
-        Body::Signal(signal) => format!("`{}` ({}) {}", signal.key, signal.id, value(&signal.payload)),
+        Body::Signal(signal) => {
+            format!("`{}` ({}) {}", signal.key, signal.id, value(&signal.payload))
+        }
         Body::Timer(_) => "the time has come".to_owned(),
-        Body::Delegation(delegation) => format!("to {}: {}", delegation.child, value(&delegation.task)),
+        Body::Delegation(delegation) => {
+            format!("to {}: {}", delegation.child, value(&delegation.task))
+        }
         Body::DelegationResult(result) => format!(
             "{} {}: {}; {}",
             result.child,
@@ -105,8 +115,12 @@ fn of_branch(branch: &Branch) -> String {
 
 fn of_started(started: &Started) -> String {
     let permit = started.permit.doc();
-    let mut text =
-        format!("{}; {}, recovery {}", call(&started.proposal), permit.effect, word(&permit.recovery));
+    let mut text = format!(
+        "{}; {}, recovery {}",
+        call(&started.proposal),
+        permit.effect,
+        word(&permit.recovery)
+    );
     if permit.generation > 1 {
         text.push_str(&format!("; generation {}", permit.generation));
     }
@@ -175,7 +189,8 @@ pub(crate) fn of_item(item: &RegistryItem) -> String {
         RegistryItem::Catalogue(digest) => format!("tool catalogue {}", brief(digest)),
         RegistryItem::Limit(limit) => {
             let limits = limit.daily.dimensions();
-            let limits = limits.iter().filter_map(|(name, most)| Some(format!("{name} {}", (*most)?)));
+            let limits =
+                limits.iter().filter_map(|(name, most)| Some(format!("{name} {}", (*most)?)));
             format!("limit of `{}`: {} a day", limit.tenant, limits.collect::<Vec<_>>().join(", "))
         }
         RegistryItem::Freeze(target) => format!("freeze {}", frozen(target)),
@@ -232,7 +247,11 @@ pub(crate) fn cost(amounts: &Amounts) -> String {
     }
     if money_micros > 0 {
         let cents = format!("{:06}", money_micros % 1_000_000);
-        parts.push(format!("{}.{:0<2} money", money_micros / 1_000_000, cents.trim_end_matches('0')));
+        parts.push(format!(
+            "{}.{:0<2} money",
+            money_micros / 1_000_000,
+            cents.trim_end_matches('0')
+        ));
     }
     if wall_ms > 0 {
         parts.push(format!("{wall_ms} ms"));

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use gesta_core::projection::{Admitted, Status};
+use gesta_core::sample::Dice;
 use gesta_core::time::UnixMs;
 use gesta_store::memory::MemoryStore;
 use gesta_store::{Listing, ParkedListing, Store};
@@ -24,30 +25,13 @@ pub(crate) async fn agrees_with_memory(subject: Subject) {
     let model = MemoryStore::new(clock);
     let mut history = History::new(&model, &*subject.store);
     for seed in 0..SEEDS {
-        history.dice = Dice(seed);
+        history.dice = Dice::new(seed);
         for act in 0..ACTS {
             history.step = format!("seed {seed}, act {act}");
             history.act().await;
         }
     }
     history.compare_everything().await;
-}
-
-/// SplitMix64: small, and the same everywhere.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        usize::try_from((z ^ (z >> 31)) % bound as u64).unwrap()
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { from.get(self.below(from.len())) }
-    }
 }
 
 struct History<'a> {
@@ -76,7 +60,16 @@ macro_rules! both {
 impl<'a> History<'a> {
     fn new(model: &'a dyn Store, other: &'a dyn Store) -> Self {
         let (jobs, memories, sent) = (Vec::new(), Vec::new(), Vec::new());
-        Self { model, other, dice: Dice(0), step: String::new(), jobs, memories, sent, names: 0 }
+        Self {
+            model,
+            other,
+            dice: Dice::new(0),
+            step: String::new(),
+            jobs,
+            memories,
+            sent,
+            names: 0,
+        }
     }
 
     async fn act(&mut self) {
@@ -106,7 +99,7 @@ impl<'a> History<'a> {
         // At 41 ids are far from their order of birth, and all different.
         let number = u8::try_from(self.jobs.len() * 41 % 251).unwrap();
         if self.jobs.len() < 251 {
-            let mut job = Job::new(number, UnixMs(1_000_000 + self.dice.below(5) as u64));
+            let mut job = Job::new(number, UnixMs(1_000_000 + self.dice.below(5)));
             let admitted = job.begin();
             self.append(Arc::new(admitted)).await;
             self.jobs.push(job);
@@ -117,10 +110,10 @@ impl<'a> History<'a> {
         if self.jobs.is_empty() {
             return;
         }
-        let at = self.dice.below(self.jobs.len());
+        let at = self.dice.below(self.jobs.len() as u64) as usize;
         let before = self.jobs[at].clone();
         let mut job = before.clone();
-        job.at = job.at.plus(self.dice.below(3) as u64);
+        job.at = job.at.plus(self.dice.below(3));
         if let Some(admitted) = self.extend(&mut job) {
             if self.dice.below(4) == 0 {
                 self.memories.push(before);
@@ -170,7 +163,7 @@ impl<'a> History<'a> {
                 }
             }
             2..=4 => {
-                let max = self.dice.below(4);
+                let max = self.dice.below(4) as usize;
                 both!(self, store => store.claim(&me, max)).unwrap();
             }
             5 | 6 => {
@@ -192,8 +185,8 @@ impl<'a> History<'a> {
 
     async fn keep_contents(&mut self) {
         let Some(job) = self.dice.pick(&self.jobs).map(Job::id) else { return };
-        let report = report(job, UnixMs(self.dice.below(3) as u64));
-        let size = self.dice.below(5_000);
+        let report = report(job, UnixMs(self.dice.below(3)));
+        let size = self.dice.below(5_000) as usize;
         match self.dice.below(3) {
             0 => both!(self, store => store.put_effect(&report)).unwrap(),
             1 => both!(self, store => store.drop_effect(&report)).unwrap(),

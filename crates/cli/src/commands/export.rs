@@ -1,0 +1,185 @@
+//! `gesta export`: trajectories with all they rest on in one file, the same bytes from every store.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use gesta_core::entry::Head;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::verification::{Class, blobs};
+use gesta_store::Store;
+use gesta_verify::bundle::{Contents, Writer};
+use serde_json::json;
+
+use crate::chains::{self, Visited};
+use crate::durable::{Beside, Readers};
+use crate::problem::Problem;
+use crate::reference;
+use crate::registry::Registry;
+use crate::session::Session;
+
+/// How many entries are read at a time.
+const PAGE: usize = 512;
+
+/// Write trajectories to one file that anyone can verify
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The bundle holds the trajectories named and what they rest on: registries, sources of branches,
+parents, children, blobs. Whoever has it verifies it with `gesta-verify FILE --trust TRUST`.
+
+Examples:
+  gesta export t_4f2a -o refund.gesta
+  gesta export --all -o everything.gesta")]
+pub(crate) struct Arguments {
+    /// The trajectories
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    trajectories: Vec<String>,
+    /// Every trajectory of the store
+    #[arg(long, conflicts_with = "trajectories")]
+    all: bool,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// Only the trajectories named, without what they rest on
+    #[arg(long, conflicts_with = "all")]
+    only: bool,
+}
+
+pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
+    let Arguments { output, force, only, .. } = arguments;
+    if output.exists() && !force {
+        return Err(Problem::new(format!("`{}` exists already", output.display()))
+            .hint("`--force` replaces it")
+            .into());
+    }
+    let store = session.store()?;
+    let asked = asked(session, &store, arguments)?;
+    let contents = session.wait(count(&store, &asked, !only))?;
+    let contents = if *only { contents } else { with_keys(session, &store, contents)? };
+
+    let mut beside = Beside::new(output, Readers::Everyone)?;
+    session.wait(write(&store, contents.clone(), beside.file()))?;
+    if *force {
+        beside.replace()?
+    } else {
+        beside.create()?
+    }
+
+    let size = std::fs::metadata(output).map(|metadata| metadata.len()).unwrap_or_default();
+    let (trajectories, blobs) = (contents.trajectories().count(), contents.blobs().count());
+    let entries: u64 = contents.trajectories().map(|(_, head)| head.seq + 1).sum();
+    if session.out.is_json() {
+        session.out.document(&json!({
+            "file": output,
+            "bytes": size,
+            "trajectories": contents.trajectories().map(|(id, _)| id).collect::<Vec<_>>(),
+            "entries": entries,
+            "blobs": blobs,
+        }))?;
+    } else {
+        session.out.line(format!(
+            "wrote {} trajectories, {entries} entries and {blobs} blobs to `{}` ({size} bytes)",
+            trajectories,
+            output.display()
+        ))?;
+    }
+    Ok(0)
+}
+
+fn asked(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    arguments: &Arguments,
+) -> Result<Vec<TrajectoryId>> {
+    let mut asked = Vec::new();
+    if arguments.all {
+        let rows = session.wait(chains::all(store))?;
+        asked.extend(rows.into_iter().map(|row| row.trajectory));
+        if asked.is_empty() {
+            return Err(Problem::new("there is nothing in this store to export").into());
+        }
+    }
+    for text in &arguments.trajectories {
+        asked.push(session.wait(reference::trajectory(store, text))?);
+    }
+    if !arguments.only {
+        asked.extend(Registry::of_workspace(session, store)?);
+    }
+    Ok(asked)
+}
+
+/// The first pass: what the bundle will hold. A chain that was altered is not exported: whoever got
+/// it would blame whoever made it.
+async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> Result<Contents> {
+    let mut contents = Contents::default();
+    let mut last: BTreeMap<TrajectoryId, Head> = BTreeMap::new();
+    let heads = chains::walk(store, asked, follow, |visited| {
+        let Visited { trajectory, stored, entry } = visited;
+        let entry = entry.filter(|entry| entry.id() == stored.id);
+        let entry = entry.ok_or_else(|| altered(trajectory, stored.seq))?;
+        contents.entry(trajectory, entry.head(), stored.bytes.len() as u64);
+        last.insert(trajectory, entry.head());
+        blobs(&entry.payload().body).into_iter().for_each(|blob| contents.blob(blob));
+        Ok(())
+    })
+    .await?;
+    match heads.iter().find(|(trajectory, head)| last.get(trajectory) != Some(head)) {
+        Some((trajectory, head)) => Err(altered(*trajectory, head.seq).into()),
+        None => Ok(contents),
+    }
+}
+
+fn altered(trajectory: TrajectoryId, seq: u64) -> Problem {
+    Problem::new(format!("entry {seq} of {trajectory} was altered; nothing was exported"))
+        .hint(format!("`gesta verify {trajectory}` gives a full report"))
+        .class(Class::Tampered)
+}
+
+/// The registry's keys as hints: whoever verifies learns whom to ask.
+fn with_keys(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    mut contents: Contents,
+) -> Result<Contents> {
+    let Some(id) = Registry::of_workspace(session, store)? else { return Ok(contents) };
+    if contents.trajectories().any(|(trajectory, _)| trajectory == id) {
+        let registry = Registry::open(session, store)?;
+        registry.keys().iter().cloned().for_each(|key| contents.key(key));
+    }
+    Ok(contents)
+}
+
+/// The second pass: the bytes.
+async fn write(store: &Arc<dyn Store>, contents: Contents, out: &mut impl Write) -> Result<()> {
+    let trajectories: Vec<_> = contents.trajectories().collect();
+    let blobs: Vec<_> = contents.blobs().collect();
+    let mut writer = Writer::new(out, contents)?;
+    for (trajectory, head) in trajectories {
+        let mut from = 0;
+        while from <= head.seq {
+            let page = store.entries(trajectory, from, PAGE).await?;
+            for stored in page.iter().filter(|stored| stored.seq <= head.seq) {
+                writer.entry(trajectory, &stored.bytes)?;
+            }
+            from =
+                page.last().with_context(|| format!("entry {from} of {trajectory} is gone"))?.seq
+                    + 1;
+        }
+    }
+    for blob in blobs {
+        let bytes = store.blob(blob.sha256).await?;
+        let missing = || {
+            Problem::new(format!("the blob `{}` is not in the store", blob.sha256))
+                .class(Class::Incomplete)
+        };
+        writer.blob(&bytes.ok_or_else(missing)?)?;
+    }
+    writer.finish()?;
+    Ok(())
+}

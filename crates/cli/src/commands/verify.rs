@@ -1,0 +1,112 @@
+//! `gesta verify`: whether trajectories of a store hold, against a trust root.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::trust::Keyring;
+use gesta_store::Store;
+use gesta_verify::engine::{self, Options, Progress};
+use gesta_verify::report::Report;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::chains::{self, StoreChains};
+use crate::registry;
+use crate::session::Session;
+use crate::{output, place, reference};
+
+/// Verify trajectories of the store
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Checked are canonical bytes, ids, links, signatures, roles, the legality of every entry, blobs,
+writs, and what trajectories say of each other. With ids, what those rest on is verified too:
+registries, sources of branches, parents and children. The exit code says what was found.
+
+Examples:
+  gesta verify
+  gesta verify t_4f2a --trust auditors.json
+  gesta verify --json | jq .findings")]
+pub(crate) struct Arguments {
+    /// The trajectories; all of them if none is named
+    #[arg(value_name = "ID")]
+    trajectories: Vec<String>,
+    /// Whom to trust [default: from gesta.toml]
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    /// Only the trajectories named: what they rest on is listed as not checked
+    #[arg(long, requires = "trajectories")]
+    only: bool,
+}
+
+pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
+    let trust = Session::trust(arguments.trust.as_deref())?.keyring()?;
+    let store = session.store()?;
+    let mut asked = Vec::new();
+    for text in &arguments.trajectories {
+        asked.push(session.wait(reference::trajectory(&store, text))?);
+    }
+    let started = Instant::now();
+    let report = verify(session, &store, &asked, &trust, arguments.only)?;
+    print(session, &report, started.elapsed())?;
+    Ok(report.exit_code())
+}
+
+/// Verifies some trajectories and what they rest on, or all.
+pub(super) fn verify(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    asked: &[TrajectoryId],
+    trust: &Keyring,
+    only: bool,
+) -> Result<Report> {
+    let heads = if asked.is_empty() {
+        let rows = session.wait(chains::all(store))?;
+        rows.into_iter().map(|row| (row.trajectory, row.head)).collect()
+    } else {
+        let mut from = asked.to_vec();
+        if !only {
+            // Whoever signs may be known to a registry that no trajectory names.
+            from.extend(session.wait(registry::all(store))?);
+        }
+        session.wait(chains::walk(store, &from, !only, |_| Ok(())))?
+    };
+    let chains = StoreChains::new(Arc::clone(store), session.handle(), heads);
+    let bar = bar(output::shows_progress(session.out.is_json()), chains.entries());
+    let progress = |progress: Progress| bar.set_position(progress.entries);
+    let options = Options {
+        threads: NonZeroUsize::new(place::threads()).unwrap_or(NonZeroUsize::MIN),
+        partial: only,
+        progress: Some(&progress),
+        ..Options::default()
+    };
+    let report = engine::verify(&chains, trust, &options);
+    bar.finish_and_clear();
+    Ok(report)
+}
+
+/// A bar on stderr, if it is a terminal.
+pub(super) fn bar(shown: bool, length: u64) -> ProgressBar {
+    if !shown {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr_with_hz(10));
+    let style = "{wide_bar} {human_pos}/{human_len} entries, {per_sec}, {eta} left";
+    match ProgressStyle::with_template(style) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Prints a report, with the time it took for people.
+pub(super) fn print(session: &mut Session, report: &Report, took: Duration) -> Result<()> {
+    if session.out.is_json() {
+        return session.out.document(report);
+    }
+    session.out.text(&crate::escape::visible_lines(&report.to_string()))?;
+    Session::note(&format!("verified in {:.2} s", took.as_secs_f64()));
+    Ok(())
+}
