@@ -1,6 +1,7 @@
 //! The command line: options that every command has, and the list of commands.
 
 use std::io;
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
@@ -35,6 +36,9 @@ pub(crate) struct Global {
     /// The store: a SQLite file or a postgres:// URL [default: from gesta.toml]
     #[arg(long, global = true, value_name = "PLACE", env = "GESTA_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
+    /// The certificate authority of a PostgreSQL server, PEM
+    #[arg(long, global = true, value_name = "FILE", env = "GESTA_STORE_CA")]
+    pub(crate) store_ca: Option<PathBuf>,
     /// Print JSON: one document, or one a line where there are many
     #[arg(long, global = true)]
     pub(crate) json: bool,

@@ -2,17 +2,16 @@
 //! branches, parents and children.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::Result;
 use gesta_core::content::BlobRef;
-use gesta_core::digest::{Digest, EntryId};
+use gesta_core::digest::Digest;
 use gesta_core::entry::{Entry, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::verification::{Class, Finding, links};
 use gesta_store::{Listing, Store, StoreError, StoredEntry, TrajectoryRow};
-use gesta_verify::engine::Chains;
+use gesta_verify::engine::{Chains, Each};
 use tokio::runtime::Handle;
 
 /// How many entries or rows are read at a time.
@@ -45,11 +44,7 @@ impl Chains for StoreChains {
         Ok(self.heads.keys().copied().collect())
     }
 
-    fn entries(
-        &self,
-        trajectory: TrajectoryId,
-        each: &mut dyn FnMut(&[u8], Option<EntryId>) -> ControlFlow<()>,
-    ) -> Result<(), Finding> {
+    fn entries(&self, trajectory: TrajectoryId, each: &mut Each<'_>) -> Result<(), Finding> {
         let last = self.heads.get(&trajectory).map(|head| head.seq);
         let mut from = 0;
         loop {

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 /// Later than any moment that is meant as one.
-const FOREVER: UnixMs = UnixMs(1 << 53);
+const FOREVER: UnixMs = UnixMs((1 << 53) - 1);
 
 /// `2026-11-16 09:30:00Z`.
 pub(crate) fn utc(at: UnixMs) -> String {

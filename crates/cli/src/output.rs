@@ -82,6 +82,11 @@ impl Output {
     }
 }
 
+/// `1 entry`, `2 entries`.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// Whether progress can be shown: on a terminal that is not asked for JSON.
 pub(crate) fn shows_progress(json: bool) -> bool {
     !json && io::stderr().is_terminal()

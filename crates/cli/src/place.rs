@@ -13,14 +13,14 @@ use crate::problem::Problem;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Sqlite(PathBuf),
-    Postgres(String),
+    Postgres { url: String, ca_file: Option<PathBuf> },
 }
 
 impl Place {
     /// Reads a place; a relative path is meant from `directory`.
     pub(crate) fn parse(text: &str, directory: &Path) -> Result<Self, Problem> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self::Postgres(text.to_owned()));
+            return Ok(Self::Postgres { url: text.to_owned(), ca_file: None });
         }
         if text.is_empty() || text.contains("://") {
             return Err(Problem::new(format!("`{}` is not a store", without_password(text)))
@@ -29,11 +29,19 @@ impl Place {
         Ok(Self::Sqlite(directory.join(text)))
     }
 
+    /// The same place, whose server is known by this certificate authority.
+    pub(crate) fn verified_by(mut self, authority: Option<&Path>) -> Self {
+        if let Self::Postgres { ca_file, .. } = &mut self {
+            *ca_file = authority.map(Path::to_owned);
+        }
+        self
+    }
+
     /// Whether a SQLite file is already there.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::Sqlite(path) => Some(path),
-            Self::Postgres(_) => None,
+            Self::Postgres { .. } => None,
         }
     }
 
@@ -62,12 +70,13 @@ impl Place {
             #[cfg(not(feature = "sqlite"))]
             Self::Sqlite(_) => Err(self.not_built("SQLite", "sqlite").into()),
             #[cfg(feature = "postgres")]
-            Self::Postgres(url) => {
+            Self::Postgres { url, ca_file } => {
                 use gesta_store::postgres::{Options, PostgresStore};
-                Ok(Arc::new(PostgresStore::connect(url, &Options::default()).await?))
+                let options = Options { ca_file: ca_file.clone(), ..Options::default() };
+                Ok(Arc::new(PostgresStore::connect(url, &options).await?))
             }
             #[cfg(not(feature = "postgres"))]
-            Self::Postgres(_) => Err(self.not_built("PostgreSQL", "postgres").into()),
+            Self::Postgres { .. } => Err(self.not_built("PostgreSQL", "postgres").into()),
         }
     }
 
@@ -87,7 +96,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(path) => write!(f, "{}", path.display()),
-            Self::Postgres(url) => f.write_str(&without_password(url)),
+            Self::Postgres { url, .. } => f.write_str(&without_password(url)),
         }
     }
 }
@@ -133,7 +142,7 @@ mod tests {
         let parse = |text| Place::parse(text, Path::new("/w"));
         assert_eq!(parse("a.db").unwrap(), Place::Sqlite("/w/a.db".into()));
         assert_eq!(parse("/a.db").unwrap(), Place::Sqlite("/a.db".into()));
-        assert!(matches!(parse("postgresql://h/d").unwrap(), Place::Postgres(_)));
+        assert!(matches!(parse("postgresql://h/d").unwrap(), Place::Postgres { .. }));
         assert!(parse("mysql://h/d").is_err());
         assert!(parse("").is_err());
     }

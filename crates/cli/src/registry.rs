@@ -20,6 +20,8 @@ use crate::session::Session;
 
 /// How many rows are read at a time.
 const PAGE: usize = 512;
+/// The largest number of milliseconds that canonical JSON holds.
+const LAST_MOMENT: UnixMs = UnixMs((1 << 53) - 1);
 
 /// A registry in hand.
 pub(crate) struct Registry {
@@ -29,31 +31,34 @@ pub(crate) struct Registry {
 impl Registry {
     /// The registry of the workspace, or the only one of the store.
     pub(crate) fn open(session: &Session, store: &Arc<dyn Store>) -> Result<Self> {
-        let id = match Self::of_workspace(session, store)? {
+        let id = match Self::find(session, store)? {
             Some(id) => id,
-            None => match session.wait(all(store))?.as_slice() {
-                [only] => *only,
-                [] => return Err(Problem::new("this store has no registry").into()),
-                _ => {
-                    return Err(Problem::new("this store has several registries")
-                        .hint("run it in the workspace of the one you mean, without `--store`")
-                        .into());
-                }
-            },
+            None if session.wait(all(store))?.is_empty() => {
+                return Err(Problem::new("this store has no registry").into());
+            }
+            None => {
+                return Err(Problem::new("this store has several registries")
+                    .hint("run it in the workspace of the one you mean, without `--store`")
+                    .into());
+            }
         };
         let chain = session.wait(Chain::load(Arc::clone(store), id))?;
         Ok(Self { chain })
     }
 
-    /// The registry that the workspace names, if this store has it: `--store` may name another.
-    pub(crate) fn of_workspace(
-        session: &Session,
-        store: &Arc<dyn Store>,
-    ) -> Result<Option<TrajectoryId>> {
-        let Some(workspace) = Session::find_workspace()? else { return Ok(None) };
-        let id = workspace.config.registry;
-        let there = session.wait(store.trajectory(id))?.is_some();
-        Ok(there.then_some(id))
+    /// The registry that the workspace names, if this store has it (`--store` may name another), or
+    /// the only one of the store.
+    pub(crate) fn find(session: &Session, store: &Arc<dyn Store>) -> Result<Option<TrajectoryId>> {
+        if let Some(workspace) = Session::find_workspace()? {
+            let id = workspace.config.registry;
+            if session.wait(store.trajectory(id))?.is_some() {
+                return Ok(Some(id));
+            }
+        }
+        match session.wait(all(store))?.as_slice() {
+            [only] => Ok(Some(*only)),
+            _ => Ok(None),
+        }
     }
 
     /// The registry's own id.
@@ -84,6 +89,14 @@ impl Registry {
         session.wait(append)?;
         Ok(())
     }
+}
+
+/// A key as it can be written down: what is valid for ever is so until the last moment that canonical
+/// JSON can tell.
+pub(crate) fn tellable(key: &TrustedKey) -> TrustedKey {
+    let mut key = key.clone();
+    key.valid.not_after = key.valid.not_after.min(LAST_MOMENT);
+    key
 }
 
 /// Adds a registration to what is about to be appended.

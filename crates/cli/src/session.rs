@@ -65,11 +65,14 @@ impl Session {
 
     /// Where the store is.
     pub(crate) fn place(&self) -> Result<Place> {
+        let authority = self.global.store_ca.as_deref();
         if let Some(store) = &self.global.store {
-            return Ok(Place::parse(store, Path::new(""))?);
+            return Ok(Place::parse(store, Path::new(""))?.verified_by(authority));
         }
         match Self::find_workspace()? {
-            Some(workspace) => Ok(Place::parse(&workspace.config.store, &workspace.directory)?),
+            Some(Workspace { config, directory }) => {
+                Ok(Place::parse(&config.store, &directory)?.verified_by(authority))
+            }
             None => Err(Problem::new("no store: there is no `gesta.toml` here or above")
                 .hint("`gesta init` makes a workspace; `--store` names a store by itself")
                 .into()),

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use gesta_core::document::Recovery;
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::TrajectoryKind;
@@ -301,10 +302,18 @@ proptest! {
         }
         let summary = state.summary().unwrap();
         let stopping = matches!(state.name(), "failing" | "cancelling" | "rolling back");
+        let probes = |on: &Scope| match on {
+            Scope::Step(step) => matches!(
+                state.step(step).map(|step| &step.status),
+                Some(Status::InDoubt { opened, .. }) if opened.recovery == Recovery::Probe
+            ),
+            _ => false,
+        };
         let work = state.next(now).into_iter().any(|offer| match offer.act {
             Act::Checkpoint | Act::PullChild => false,
-            // What verifiers found can always be recorded, and a loop can always go on: neither is work by itself.
             Act::EndFailed | Act::EndCancelled | Act::Compensate => stopping,
+            // Once the call cannot land any more, a probe may tell that it never did.
+            Act::ResolveDidNotHappen => probes(&offer.on),
             act => !act.open(),
         });
         let awake = summary.runnable || summary.wake_at.is_some_and(|at| at <= now);

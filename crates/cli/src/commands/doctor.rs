@@ -1,7 +1,6 @@
 //! `gesta doctor`: whether a workspace and its store are in order, and mending what can be rebuilt.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use anstyle::{AnsiColor, Style};
@@ -18,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::verify::bar;
 use crate::escape::visible;
+use crate::output::counted;
 use crate::session::Session;
 use crate::workspace::Workspace;
 use crate::{chains, key_file, moment, output};
@@ -131,7 +131,7 @@ fn print(session: &mut Session, examination: &Examination) -> Result<u8> {
 fn keys(workspace: &Workspace, examination: &mut Examination) {
     let directory = workspace.keys();
     let mut bad = Vec::new();
-    let mut found = 0;
+    let mut found: u64 = 0;
     match std::fs::metadata(&directory) {
         Ok(metadata) => {
             if let Some(mode) = key_file::readable_by_others(&metadata) {
@@ -159,7 +159,7 @@ fn keys(workspace: &Workspace, examination: &mut Examination) {
             ));
         }
     }
-    examination.judge("keys", format!("{found} key files, private"), bad);
+    examination.judge("keys", format!("{}, private", counted(found, "key file", "key files")), bad);
 }
 
 fn trust(workspace: &Workspace, examination: &mut Examination) {
@@ -174,7 +174,8 @@ fn trust(workspace: &Workspace, examination: &mut Examination) {
                 ],
                 _ => Vec::new(),
             };
-            examination.judge("trust", format!("{} keys in the trust root", root.keys.len()), bad);
+            let keys = counted(root.keys.len() as u64, "key", "keys");
+            examination.judge("trust", format!("{keys} in the trust root"), bad);
         }
     }
 }
@@ -230,8 +231,9 @@ fn folds(
     bar.finish_and_clear();
     let strays = session.wait(strays(store, rows))?;
     differing.extend(strays);
-    let count = rows.len() - broken.len();
-    examination.judge("chains", format!("{count} trajectories fold, {entries} entries"), broken);
+    let count = counted(rows.len() as u64, "trajectory", "trajectories");
+    let entries = counted(entries, "entry", "entries");
+    examination.judge("chains", format!("{count} with {entries}, all legal"), broken);
     for what in &repaired {
         examination.add("projections", Health::Repaired, what.as_str());
     }

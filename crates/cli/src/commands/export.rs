@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use gesta_core::entry::Head;
+use gesta_core::body::Purpose;
+use gesta_core::entry::{Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
+use gesta_core::state::State;
 use gesta_core::verification::{Class, blobs};
 use gesta_store::Store;
 use gesta_verify::bundle::{Contents, Writer};
@@ -16,9 +18,10 @@ use serde_json::json;
 
 use crate::chains::{self, Visited};
 use crate::durable::{Beside, Readers};
+use crate::output::counted;
 use crate::problem::Problem;
 use crate::reference;
-use crate::registry::Registry;
+use crate::registry::{Registry, tellable};
 use crate::session::Session;
 
 /// How many entries are read at a time.
@@ -61,7 +64,6 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let store = session.store()?;
     let asked = asked(session, &store, arguments)?;
     let contents = session.wait(count(&store, &asked, !only))?;
-    let contents = if *only { contents } else { with_keys(session, &store, contents)? };
 
     let mut beside = Beside::new(output, Readers::Everyone)?;
     session.wait(write(&store, contents.clone(), beside.file()))?;
@@ -72,7 +74,8 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     }
 
     let size = std::fs::metadata(output).map(|metadata| metadata.len()).unwrap_or_default();
-    let (trajectories, blobs) = (contents.trajectories().count(), contents.blobs().count());
+    let trajectories = contents.trajectories().count() as u64;
+    let blobs = contents.blobs().count() as u64;
     let entries: u64 = contents.trajectories().map(|(_, head)| head.seq + 1).sum();
     if session.out.is_json() {
         session.out.document(&json!({
@@ -84,8 +87,10 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         }))?;
     } else {
         session.out.line(format!(
-            "wrote {} trajectories, {entries} entries and {blobs} blobs to `{}` ({size} bytes)",
-            trajectories,
+            "wrote {}, {} and {} to `{}` ({size} bytes)",
+            counted(trajectories, "trajectory", "trajectories"),
+            counted(entries, "entry", "entries"),
+            counted(blobs, "blob", "blobs"),
             output.display()
         ))?;
     }
@@ -109,7 +114,7 @@ fn asked(
         asked.push(session.wait(reference::trajectory(store, text))?);
     }
     if !arguments.only {
-        asked.extend(Registry::of_workspace(session, store)?);
+        asked.extend(Registry::find(session, store)?);
     }
     Ok(asked)
 }
@@ -119,6 +124,7 @@ fn asked(
 async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> Result<Contents> {
     let mut contents = Contents::default();
     let mut last: BTreeMap<TrajectoryId, Head> = BTreeMap::new();
+    let mut registries: BTreeMap<TrajectoryId, State> = BTreeMap::new();
     let heads = chains::walk(store, asked, follow, |visited| {
         let Visited { trajectory, stored, entry } = visited;
         let entry = entry.filter(|entry| entry.id() == stored.id);
@@ -126,33 +132,33 @@ async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> 
         contents.entry(trajectory, entry.head(), stored.bytes.len() as u64);
         last.insert(trajectory, entry.head());
         blobs(&entry.payload().body).into_iter().for_each(|blob| contents.blob(blob));
+        if begins_registry(entry) {
+            registries.insert(trajectory, State::new(trajectory));
+        }
+        if let Some(registry) = registries.get_mut(&trajectory) {
+            registry.apply(entry).map_err(|_| altered(trajectory, stored.seq))?;
+        }
         Ok(())
     })
     .await?;
-    match heads.iter().find(|(trajectory, head)| last.get(trajectory) != Some(head)) {
-        Some((trajectory, head)) => Err(altered(*trajectory, head.seq).into()),
-        None => Ok(contents),
+    if let Some((trajectory, head)) = heads.iter().find(|(id, head)| last.get(id) != Some(head)) {
+        return Err(altered(*trajectory, head.seq).into());
     }
+    // The keys of registries as hints: whoever verifies learns whom to ask.
+    for registry in registries.values() {
+        registry.registry().keys().iter().map(tellable).for_each(|key| contents.key(key));
+    }
+    Ok(contents)
+}
+
+fn begins_registry(entry: &Entry) -> bool {
+    matches!(&entry.payload().body, Body::Root(root) if matches!(root.purpose, Purpose::Registry { .. }))
 }
 
 fn altered(trajectory: TrajectoryId, seq: u64) -> Problem {
     Problem::new(format!("entry {seq} of {trajectory} was altered; nothing was exported"))
         .hint(format!("`gesta verify {trajectory}` gives a full report"))
         .class(Class::Tampered)
-}
-
-/// The registry's keys as hints: whoever verifies learns whom to ask.
-fn with_keys(
-    session: &Session,
-    store: &Arc<dyn Store>,
-    mut contents: Contents,
-) -> Result<Contents> {
-    let Some(id) = Registry::of_workspace(session, store)? else { return Ok(contents) };
-    if contents.trajectories().any(|(trajectory, _)| trajectory == id) {
-        let registry = Registry::open(session, store)?;
-        registry.keys().iter().cloned().for_each(|key| contents.key(key));
-    }
-    Ok(contents)
 }
 
 /// The second pass: the bytes.

@@ -81,6 +81,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let owner = key(&keys, OWNER)?;
     let worker = key(&keys, WORKER)?;
 
+    let place = place.verified_by(session.global.store_ca.as_deref());
     let store = session.wait(place.make())?;
     let now = Session::now();
     let registered = session.wait(found_registry(&store, config.registry, &owner, &worker, now))?;
@@ -195,7 +196,7 @@ fn refuse_leftovers(directory: &Path, config: &Config) -> Result<()> {
 /// A path as it will be found from elsewhere.
 fn absolute(store: &str) -> Result<String> {
     match Place::parse(store, Path::new(""))? {
-        Place::Postgres(url) => Ok(url),
+        Place::Postgres { url, .. } => Ok(url),
         Place::Sqlite(path) => {
             let path = std::path::absolute(&path)
                 .with_context(|| format!("cannot tell where `{store}` is"))?;
@@ -260,7 +261,9 @@ async fn found_registry(
             chain
         }
     };
-    Ok(chain.state().registry().keys().iter().cloned().collect())
+    let mut keys: Vec<_> = chain.state().registry().keys().iter().cloned().collect();
+    keys.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(keys)
 }
 
 fn trusted(key: &PrivateKey, name: &str, roles: &[Role], days: u64, now: UnixMs) -> TrustedKey {
@@ -338,7 +341,7 @@ fn report(
         out.line(format!("  trust     {}", directory.join(&config.trust).display()))?;
         out.line("next: `gesta verify` checks it, `gesta keys list` shows the keys")?;
     }
-    if let Place::Postgres(url) = place
+    if let Place::Postgres { url, .. } = place
         && *url != config.store
     {
         Session::note("hint: gesta.toml does not hold the password; give the URL by GESTA_STORE");

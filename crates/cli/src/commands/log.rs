@@ -11,6 +11,7 @@ use gesta_store::{Listing, Store, TrajectoryRow};
 use serde_json::json;
 
 use crate::escape::visible;
+use crate::output::counted;
 use crate::problem::Problem;
 use crate::session::Session;
 use crate::timeline::{Line, Timeline, read};
@@ -129,11 +130,11 @@ fn heading(trajectory: TrajectoryId, row: Option<&TrajectoryRow>) -> String {
     if let Some(TrajectoryRow { summary, head, .. }) = row {
         let tenant = summary.tenant.as_ref().map(|tenant| format!(" of {tenant}"));
         heading.push_str(&format!(
-            "  {}{}, {}, {} entries",
+            "  {}{}, {}, {}",
             summary.kind,
             tenant.unwrap_or_default(),
             summary.status,
-            head.seq + 1
+            counted(head.seq + 1, "entry", "entries")
         ));
     }
     heading

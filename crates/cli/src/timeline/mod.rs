@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::escape::{short, visible};
 use crate::moment;
 
-pub(crate) use summary::{cost, of_item, summary};
+use summary::summary;
 
 /// The width of the column for steps; longer ones push the rest.
 const STEP_WIDTH: usize = 14;

@@ -18,7 +18,7 @@ use crate::moment;
 const VALUE_LENGTH: usize = 60;
 
 /// What an entry says, in one line.
-pub(crate) fn summary(body: &Body) -> String {
+pub(super) fn summary(body: &Body) -> String {
     match body {
         Body::Root(root) => of_root(root),
         Body::Branch(branch) => of_branch(branch),
@@ -180,7 +180,7 @@ fn of_waiting(waiting: &Waiting) -> String {
 }
 
 /// What was registered.
-pub(crate) fn of_item(item: &RegistryItem) -> String {
+fn of_item(item: &RegistryItem) -> String {
     match item {
         RegistryItem::Key(key) => format!("key `{}` {}: {}", key.name, brief(&key.key), roles(key)),
         RegistryItem::RevokeKey(key) => format!("key {} is revoked", brief(key)),
@@ -236,7 +236,7 @@ fn value(content: &Content) -> String {
 }
 
 /// What something cost, without what it did not.
-pub(crate) fn cost(amounts: &Amounts) -> String {
+fn cost(amounts: &Amounts) -> String {
     let Amounts { calls, money_micros, tokens, wall_ms } = *amounts;
     let mut parts = Vec::new();
     if calls > 0 {

@@ -189,15 +189,7 @@ impl Cast {
 
     /// The first effect that could still arrive late. Costs as much as there are steps.
     fn late_effect(&self, state: &State, now: UnixMs) -> Result<Body, SampleError> {
-        let late = state.steps().find_map(|(id, step)| {
-            let open = match &step.status {
-                Status::Open(opened) | Status::InDoubt { opened, .. } => Some(opened.started),
-                _ => None,
-            };
-            let start =
-                step.starts.iter().find(|start| !start.accounted && Some(start.id) != open)?;
-            Some((id.clone(), start.id))
-        });
+        let late = state.steps().find_map(|(id, step)| Some((id.clone(), step.late().next()?)));
         let (step, started) = late.ok_or(SampleError::NothingTo(Act::LateEffect))?;
         let result = CallResult::Succeeded(self.settlement(state, &step)?);
         let report = self.report(state, &step, started, result, now)?;

@@ -160,7 +160,7 @@ impl State {
         if self.phase != Phase::Live || self.kind() == Some(TrajectoryKind::Registry) {
             return false;
         }
-        if self.wanting > 0 || (!self.meetings.is_empty() && !self.stopping()) {
+        if self.wanting > 0 || !self.meetings.is_empty() {
             return true;
         }
         if self.kind() == Some(TrajectoryKind::Session) {

@@ -36,14 +36,14 @@ impl State {
             return Err(Why::Deadline);
         }
         let mut step = self.step_or_fresh(id);
-        let proposal = self.check_proposal(&body.proposal, step.frozen.as_ref())?;
+        let proposal = self.check_proposal(&body.proposal, step.frozen.as_deref())?;
         self.check_decision(&body.decision, proposal, id, Verdict::Escalate)?;
 
         let channels =
             body.channels.iter().map(|channel| channel.as_str()).collect::<Vec<_>>().join(",");
         step.frozen.get_or_insert_with(|| frozen(&body.proposal, proposal));
         step.grant = None;
-        step.status = Status::Pending(Pending {
+        step.status = Status::Pending(Box::new(Pending {
             entry: entry.id(),
             quorum: body.quorum,
             approvers: Arc::default(),
@@ -51,7 +51,7 @@ impl State {
             expires: None,
             channels: channels.into(),
             reason: body.reason.as_str().into(),
-        });
+        }));
         self.put(id, step);
         Ok(())
     }
@@ -88,13 +88,13 @@ impl State {
         step.status = match statement.verdict {
             ApprovalVerdict::Deny => Status::Denied { pending: pending.entry },
             ApprovalVerdict::Approve if approvers.len() as u64 >= pending.quorum => {
-                step.grant = Some(Grant { pending: pending.entry, expires });
+                step.grant = Some(Box::new(Grant { pending: pending.entry, expires }));
                 Status::Idle
             }
             ApprovalVerdict::Approve => {
                 pending.approvers = Arc::new(approvers);
                 pending.expires = Some(expires);
-                Status::Pending(pending)
+                Status::Pending(Box::new(pending))
             }
         };
         self.put(id, step);

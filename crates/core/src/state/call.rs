@@ -1,6 +1,6 @@
 //! Opening a call: `started`, and its refusal: `rejection`. What the documents in them must say.
 
-use super::step::{Frozen, Opened, RowOutcome, RunRow, Start, Status};
+use super::step::{Frozen, Opened, RowOutcome, RunRow, Status};
 use super::{State, Why};
 use crate::amounts::Amounts;
 use crate::body::{Proposal, Rejection, Started, StepKind, step_seed};
@@ -39,7 +39,7 @@ impl State {
             self.may_work(id, &[StepKind::Call])?;
         }
         self.check_idle(id)?;
-        match self.step(id).and_then(|step| step.grant) {
+        match self.step(id).and_then(|step| step.grant.as_ref()) {
             Some(grant) if now > grant.expires => Err(Why::ApprovalExpired),
             _ => Ok(()),
         }
@@ -59,7 +59,7 @@ impl State {
             return Err(Why::UndoNext);
         }
         let mut step = self.step_or_fresh(id);
-        let proposal_id = self.check_proposal(proposal, step.frozen.as_ref())?;
+        let proposal_id = self.check_proposal(proposal, step.frozen.as_deref())?;
         self.check_decision(decision, proposal_id, id, Verdict::Allow)?;
         self.check_permit(permit, decision, proposal, proposal_id, step.generation)?;
         let root_seed = self.seed().ok_or(Why::NotBegun)?;
@@ -71,8 +71,8 @@ impl State {
         self.check_authority(permit, at)?;
 
         step.frozen.get_or_insert_with(|| frozen(proposal, proposal_id));
-        step.starts.push(Start { id: entry.id(), accounted: false });
-        step.status = Status::Open(Opened {
+        step.unaccounted.push(entry.id());
+        step.status = Status::Open(Box::new(Opened {
             started: entry.id(),
             permit: permit_id,
             attempt: permit.attempt,
@@ -81,7 +81,7 @@ impl State {
             dead_at: permit.dead_at,
             reserve: permit.reserve,
             compensates: *compensates,
-        });
+        }));
         self.reserved = self.reserved.plus(permit.reserve);
         self.put(id, step);
         Ok(())
@@ -219,7 +219,7 @@ impl State {
             return Err(Why::Reason);
         }
         let mut step = self.step_or_fresh(id);
-        let proposal_id = self.check_proposal(proposal, step.frozen.as_ref())?;
+        let proposal_id = self.check_proposal(proposal, step.frozen.as_deref())?;
         self.check_decision(decision, proposal_id, id, Verdict::Deny)?;
         self.check_receipt(receipt, id, None, ReceiptResult::Refused { reason })?;
         if receipt.doc().cost != Amounts::default() {
@@ -263,6 +263,10 @@ pub(super) enum Refusable {
     Only(Reason),
 }
 
-pub(super) fn frozen(proposal: &Proposal, id: ProposalId) -> Frozen {
-    Frozen { proposal: id, tool: proposal.tool.clone(), args: Digest::of(proposal.args.as_bytes()) }
+pub(super) fn frozen(proposal: &Proposal, id: ProposalId) -> Box<Frozen> {
+    Box::new(Frozen {
+        proposal: id,
+        tool: proposal.tool.clone(),
+        args: Digest::of(proposal.args.as_bytes()),
+    })
 }

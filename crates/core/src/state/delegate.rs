@@ -44,7 +44,7 @@ impl State {
             return Err(Why::Budget(dimension));
         }
         self.reserved = self.reserved.plus(carved);
-        step.status = Status::Delegated { entry, child: body.child, carved };
+        step.status = Status::Delegated { entry, child: body.child, carved: Box::new(carved) };
         self.put(id, step);
         Ok(())
     }
@@ -56,7 +56,7 @@ impl State {
     ) -> Result<(), Why> {
         let id = &body.step;
         let carved = match self.step(id).map(|step| &step.status) {
-            Some(Status::Delegated { child, carved, .. }) if *child == body.child => *carved,
+            Some(Status::Delegated { child, carved, .. }) if *child == body.child => **carved,
             Some(Status::Delegated { .. }) => return Err(Why::OtherChild),
             other => {
                 return Err(Why::StepStatus {

@@ -33,7 +33,7 @@ impl State {
             self.reserved = self.reserved.minus(opened.reserve);
             self.spent = self.spent.plus(opened.reserve);
         }
-        step.status = Status::InDoubt { entry, opened };
+        step.status = Status::InDoubt { entry, opened: Box::new(opened) };
         self.put(&body.step, step);
         Ok(())
     }
@@ -133,12 +133,10 @@ impl State {
             return Err(Why::Evidence);
         }
         let mut step = self.step_or_fresh(&body.step);
-        let open = step.open_start();
-        let start = step.starts.iter_mut().find(|start| start.id == report.started);
-        match start {
-            Some(start) if !start.accounted && open != Some(start.id) => start.accounted = true,
-            _ => return Err(Why::NotClosed),
+        if !step.late().any(|start| start == report.started) {
+            return Err(Why::NotClosed);
         }
+        step.unaccounted.retain(|start| *start != report.started);
         let cost = match &report.result {
             CallResult::Succeeded(settlement) => settlement.cost,
             CallResult::Failed { cost, .. } => *cost,

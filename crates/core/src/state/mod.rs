@@ -41,7 +41,7 @@ pub use admit::Admission;
 pub use illegal::{AdmitError, Illegal, Why};
 pub use next::{Act, Failed, Offer, Scope};
 pub use registry::Registry;
-pub use step::{Frozen, Grant, Opened, Pending, RowOutcome, RunRow, Start, Status, Step};
+pub use step::{Frozen, Grant, Opened, Pending, RowOutcome, RunRow, Status, Step};
 
 /// What folding a trajectory yields.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,7 @@ pub struct State {
     /// How many steps keep the trajectory from ending.
     holding: usize,
     /// How many effects could still arrive late.
-    unaccounted: usize,
+    late: usize,
     /// How many steps want a worker whatever the time.
     wanting: usize,
     /// When steps change by themselves.
@@ -168,7 +168,7 @@ impl State {
             missing: RedBlackTreeMapSync::default(),
             nodes_left: 0,
             holding: 0,
-            unaccounted: 0,
+            late: 0,
             wanting: 0,
             timers: RedBlackTreeSetSync::default(),
             waits: RedBlackTreeMapSync::default(),

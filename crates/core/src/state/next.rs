@@ -179,7 +179,7 @@ impl State {
             Phase::Unbegun => offers.whole(Act::Begin, true),
             Phase::Ended(_) => {
                 offers.whole(Act::Erase, true);
-                offers.whole(Act::LateEffect, self.unaccounted > 0);
+                offers.whole(Act::LateEffect, self.late > 0);
             }
             Phase::Live if self.kind() == Some(TrajectoryKind::Registry) => {
                 offers.whole(Act::Register, true);
@@ -200,7 +200,7 @@ impl State {
     }
 
     fn offer_whole(&self, offers: &mut Offers) {
-        offers.whole(Act::LateEffect, self.unaccounted > 0);
+        offers.whole(Act::LateEffect, self.late > 0);
         offers.whole(Act::Plan, self.may_plan().is_ok());
         offers.whole(Act::Attempt, true);
         offers.whole(Act::Signal, true);

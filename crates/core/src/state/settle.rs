@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::step::{Frozen, Opened, RowOutcome, RunRow, Status, Step};
+use super::step::{Opened, RowOutcome, RunRow, Status, Step};
 use super::{State, Why};
 use crate::amounts::Amounts;
 use crate::body::{BranchMode, Commit, Failure, Origin, StepKind};
@@ -109,10 +109,8 @@ impl State {
         body: &Commit,
         proposal: ProposalId,
     ) -> Result<(), Why> {
-        let frozen = self
-            .step(id)
-            .and_then(|step| step.frozen.as_ref())
-            .map(|frozen: &Frozen| frozen.proposal);
+        let frozen =
+            self.step(id).and_then(|step| step.frozen.as_ref()).map(|frozen| frozen.proposal);
         if frozen != Some(proposal) {
             return Err(Why::Frozen(id.clone()));
         }
@@ -291,7 +289,7 @@ impl State {
                 Certainty::Unknown => self.spent = self.spent.plus(opened.reserve),
             }
             if body.certainty == Certainty::Unknown && retryable {
-                step.status = Status::Unknown { opened, refused: false };
+                step.status = Status::Unknown { opened: Box::new(opened), refused: false };
                 return self.put(id, step);
             }
         }
@@ -336,9 +334,7 @@ pub(super) fn failure_fits(
 
 /// The newest `started` has its effect in the chain.
 fn account(step: &mut Step) {
-    if let Some(start) = step.starts.last_mut() {
-        start.accounted = true;
-    }
+    step.unaccounted.pop();
 }
 
 pub(super) fn row(

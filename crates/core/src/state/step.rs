@@ -20,11 +20,11 @@ pub struct Step {
     /// The number of the effect that is open or comes next, from 1.
     pub generation: u64,
     /// What was frozen by the first `started` or `pending_approval`.
-    pub frozen: Option<Frozen>,
+    pub frozen: Option<Box<Frozen>>,
     /// An approval that is not spent.
-    pub grant: Option<Grant>,
-    /// Every `started` of the step.
-    pub starts: Vec<Start>,
+    pub grant: Option<Box<Grant>>,
+    /// Every `started` whose effect is not in the chain: it is open, or could still arrive late.
+    pub unaccounted: Vec<EntryId>,
     /// Where it stands.
     pub status: Status,
     /// Its row in the run hash, once there is something to say.
@@ -37,24 +37,24 @@ impl Step {
             generation: 1,
             frozen: None,
             grant: None,
-            starts: Vec::new(),
+            unaccounted: Vec::new(),
             status: Status::Idle,
             row: None,
         }
     }
 
     /// The `started` that is not closed, or in doubt.
-    pub(super) fn open_start(&self) -> Option<EntryId> {
+    fn open_start(&self) -> Option<EntryId> {
         match &self.status {
             Status::Open(opened) | Status::InDoubt { opened, .. } => Some(opened.started),
             _ => None,
         }
     }
 
-    /// How many effects of this step could still arrive late.
-    pub(super) fn unaccounted(&self) -> usize {
+    /// The effects of this step that could still arrive late.
+    pub fn late(&self) -> impl Iterator<Item = EntryId> {
         let open = self.open_start();
-        self.starts.iter().filter(|start| !start.accounted && Some(start.id) != open).count()
+        self.unaccounted.iter().copied().filter(move |start| Some(*start) != open)
     }
 }
 
@@ -76,15 +76,6 @@ pub struct Grant {
     pub pending: EntryId,
     /// Until when.
     pub expires: UnixMs,
-}
-
-/// A `started`, for effects that arrive late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
-    /// The entry.
-    pub id: EntryId,
-    /// Whether its effect is in the chain.
-    pub accounted: bool,
 }
 
 /// An open call.
@@ -114,11 +105,11 @@ pub enum Status {
     /// It may begin, or begin again.
     Idle,
     /// A call is open.
-    Open(Opened),
+    Open(Box<Opened>),
     /// A call ended without anyone knowing how; it may be sent again.
     Unknown {
         /// The call.
-        opened: Opened,
+        opened: Box<Opened>,
         /// Whether sending it again was refused.
         refused: bool,
     },
@@ -127,10 +118,10 @@ pub enum Status {
         /// The `in_doubt` entry.
         entry: EntryId,
         /// The call.
-        opened: Opened,
+        opened: Box<Opened>,
     },
     /// It waits for approvers.
-    Pending(Pending),
+    Pending(Box<Pending>),
     /// An approver said no.
     Denied {
         /// The `pending_approval`.
@@ -157,7 +148,7 @@ pub enum Status {
         /// The child.
         child: TrajectoryId,
         /// What was carved out.
-        carved: Amounts,
+        carved: Box<Amounts>,
     },
     /// An undo that was refused or failed: a person must decide.
     Blocked {

@@ -17,7 +17,12 @@ impl State {
     }
 
     /// Stores a step and brings every index up to date. Infallible: callers have checked.
-    pub(super) fn put(&mut self, id: &StepId, step: Step) {
+    pub(super) fn put(&mut self, id: &StepId, mut step: Step) {
+        if step.status.settled() {
+            // Nothing binds it any more: what is to be known of it is in its row.
+            step.frozen = None;
+            step.grant = None;
+        }
         let old = self.steps.get(id).map(Arc::clone);
         if let Some(old) = &old {
             self.unindex(id, old);
@@ -34,7 +39,7 @@ impl State {
 
     fn index(&mut self, id: &StepId, step: &Step) {
         let status = &step.status;
-        self.unaccounted += step.unaccounted();
+        self.late += step.late().count();
         match status {
             Status::Idle => {
                 self.idle.insert_mut(id.clone());
@@ -62,7 +67,7 @@ impl State {
 
     fn unindex(&mut self, id: &StepId, step: &Step) {
         let status = &step.status;
-        self.unaccounted -= step.unaccounted();
+        self.late -= step.late().count();
         self.busy.remove_mut(id);
         self.holding -= usize::from(status.holds());
         self.wanting -= usize::from(status.wants_worker());

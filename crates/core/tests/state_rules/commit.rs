@@ -152,6 +152,34 @@ fn every_field_of_the_receipt_binds() {
 }
 
 #[test]
+fn receipts_are_counted_and_linked_whatever_they_say() {
+    let mut scene = Scene::session();
+    let mut prev = None;
+    for (lamport, act) in [
+        (1, Act::CommitEffect),
+        (2, Act::Fail(Failed::PermanentHappened)),
+        (3, Act::FailUnstarted),
+        (4, Act::Reject),
+        (5, Act::CommitEffect),
+    ] {
+        let on = format!("call-{lamport}");
+        if !matches!(act, Act::FailUnstarted | Act::Reject) {
+            scene.opens(&on);
+        }
+        let body = scene.body(act, &on);
+        let body = edit::receipt(&scene.cast, body, |receipt| {
+            receipt.lamport = lamport;
+            receipt.prev = prev;
+        });
+        scene.adds(body);
+        let (newest, number) = scene.state().last_receipt();
+        assert_eq!(number, lamport);
+        assert_ne!(newest, prev);
+        prev = newest;
+    }
+}
+
+#[test]
 fn a_receipt_covers_what_was_changed_and_returned() {
     let scene = open();
     let body = || {

@@ -152,6 +152,7 @@ struct Run {
     effect: Effect,
     retried: bool,
     step: &'static str,
+    tool: &'static str,
     extra: Option<Act>,
 }
 
@@ -163,6 +164,7 @@ impl Run {
         effect: Effect::Write,
         retried: false,
         step: "charge",
+        tool: "pay.refund",
         extra: None,
     };
 
@@ -200,6 +202,7 @@ impl Run {
     fn start(&self, scene: &mut Scene) {
         let body = edit::proposal(scene, scene.started(self.step), |proposal| {
             proposal.args = Canon::parse(self.args).unwrap();
+            proposal.tool = self.tool.parse().unwrap();
         });
         scene.adds(body);
     }
@@ -214,9 +217,9 @@ fn the_run_hash_depends_on_what_was_done() {
         Run { delta: false, ..Run::PLAIN }.hash(),
         Run { effect: Effect::Read, ..Run::PLAIN }.hash(),
         Run { retried: true, ..Run::PLAIN }.hash(),
-        Run { step: "charge2", ..Run::PLAIN }.hash(),
-        // Contains `mail`, so the sample calls another tool; the step differs too.
-        Run { step: "mail", ..Run::PLAIN }.hash(),
+        Run { tool: "pay.out", ..Run::PLAIN }.hash(),
+        // The sample's delta names the step: without it only the row does.
+        Run { step: "charge2", delta: false, ..Run::PLAIN }.hash(),
         Run { extra: Some(Act::CommitComputed), ..Run::PLAIN }.hash(),
         Run { extra: Some(Act::CommitSkipped), ..Run::PLAIN }.hash(),
         Run { extra: Some(Act::Reject), ..Run::PLAIN }.hash(),
@@ -229,17 +232,21 @@ fn the_run_hash_depends_on_what_was_done() {
 }
 
 #[test]
-fn the_run_hash_tells_tools_apart() {
-    let with = |tool: &str| {
+fn the_run_hash_tells_refusals_apart() {
+    let refused = |on: &str, tool: &str, args: &[u8]| {
         let mut scene = Scene::session();
-        let body = edit::proposal(&scene, scene.body(Act::Reject, "charge"), |proposal| {
+        let body = edit::proposal(&scene, scene.body(Act::Reject, on), |proposal| {
+            proposal.args = Canon::parse(args).unwrap();
             proposal.tool = tool.parse().unwrap();
         });
         scene.adds(body);
         scene.state().run_hash().unwrap()
     };
-    assert_eq!(with("pay.refund"), with("pay.refund"));
-    assert_ne!(with("pay.refund"), with("pay.out"));
+    let plain = refused("charge", "pay.refund", b"1");
+    assert_eq!(plain, refused("charge", "pay.refund", b"1"));
+    assert_ne!(plain, refused("charge", "pay.refund", b"2"));
+    assert_ne!(plain, refused("charge", "pay.out", b"1"));
+    assert_ne!(plain, refused("charge2", "pay.refund", b"1"));
 }
 
 #[test]

@@ -148,16 +148,18 @@ struct Victim {
     at: usize,
 }
 
-/// The first call of the job: what was paid.
+/// The start of the charge: what was authorised, and what may have been paid.
 async fn victim(store: &Arc<dyn Store>, story: &Story) -> Result<Victim> {
     for stored in store.entries(story.job, 0, usize::MAX).await? {
-        let found = stored.bytes.windows(AMOUNT.len()).position(|window| window == AMOUNT);
-        let is_commit = Entry::from_bytes(&stored.bytes)?.kind() == Kind::Commit;
-        if let Some(at) = found.filter(|_| is_commit) {
+        let entry = Entry::from_bytes(&stored.bytes)?;
+        let body = &entry.payload().body;
+        let charged = body.step().is_some_and(|step| step.as_str() == "charge");
+        let at = stored.bytes.windows(AMOUNT.len()).position(|window| window == AMOUNT);
+        if let Some(at) = at.filter(|_| charged && body.kind() == Kind::Started) {
             return Ok(Victim { trajectory: story.job, stored, at: at + DIGIT_AT });
         }
     }
-    Err(Problem::new("the demo wrote no commit with an amount").into())
+    Err(Problem::new("the demo charged nothing").into())
 }
 
 fn forge(directory: &Path, victim: &Victim) -> Result<(PathBuf, Changed)> {

@@ -3,6 +3,7 @@
 mod ledger;
 mod story;
 mod tamper;
+mod teller;
 
 use std::path::PathBuf;
 

@@ -6,28 +6,29 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use gesta_core::amounts::Amounts;
 use gesta_core::body::{
-    Branch, BranchMode, CancelRequested, Completed, DelegatedBy, DelegationResult, End, Mandate,
-    Plan, PlanStep, Purpose, RegistryHead, StepKind,
+    Branch, BranchMode, CancelRequested, CheckVerdict, Completed, DelegatedBy, DelegationResult,
+    End, Plan, PlanStep, RegistryHead, StepKind,
 };
 use gesta_core::content::Content;
-use gesta_core::digest::{Digest, EntryId, Seed};
-use gesta_core::document::{ApprovalVerdict, FreezeTarget, Recovery, RegistryItem};
-use gesta_core::entry::{Author, Body, Entry, Head};
-use gesta_core::ids::{StepId, TrajectoryId};
+use gesta_core::digest::{Digest, Seed};
+use gesta_core::document::{
+    ApprovalVerdict, CallResult, FreezeTarget, Recovery, RegistryItem, Settlement,
+};
+use gesta_core::entry::{Body, Entry};
+use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
-use gesta_core::sample::{self, CallStyle, Cast, Dice, EPOCH, SampleError};
-use gesta_core::state::{Act, Admission, Failed, Offer, Scope};
-use gesta_core::time::UnixMs;
+use gesta_core::sample::{self, Cast, EPOCH, SampleError};
+use gesta_core::state::{Act, Failed, State};
 use gesta_core::trust::TrustRoot;
+use gesta_core::world::Delta;
 use gesta_core::writ::Effect;
-use gesta_store::{Chain, ChainError, Store};
+use gesta_store::Store;
 
+use super::teller::Teller;
 use crate::problem::Problem;
-
-/// How many throws of the dice are tried until they fall as the story wants.
-const THROWS: u64 = 1000;
 
 /// What was written.
 pub(super) struct Story {
@@ -47,8 +48,8 @@ pub(super) async fn write(store: &Arc<dyn Store>) -> Result<Story> {
     let known = cast.trust_root().keys;
     let owner = known.iter().filter(|key| key.key == cast.owner.id()).cloned().collect();
 
-    let mut registry = Teller::new(store, &cast, "registry");
-    registry.add(|cast, _, _| cast.registry_root()).await?;
+    let mut registry = teller(store, &cast, "registry");
+    registry.by_person(cast.registry_root()?).await?;
     for key in known {
         registry.register(RegistryItem::Key(key)).await?;
     }
@@ -57,12 +58,12 @@ pub(super) async fn write(store: &Arc<dyn Store>) -> Result<Story> {
     registry.register(RegistryItem::Unfreeze(mail)).await?;
     let at = RegistryHead { head: registry.head()?, trajectory: registry.id() };
 
-    let mut job = Teller::new(store, &cast, "refund");
+    let mut job = teller(store, &cast, "refund");
     let (total, delegation) = refund(&mut job, &at).await?;
     let child = research(store, &cast, &at, &job, &delegation).await?;
     ending(&mut job, &child).await?;
     let order = cancelled(store, &cast, &at).await?;
-    let branch = branched(store, &cast, &at, &job, total).await?;
+    let branch = branched(store, &cast, &at, &job, &total).await?;
 
     Ok(Story {
         trajectories: vec![
@@ -79,7 +80,7 @@ pub(super) async fn write(store: &Arc<dyn Store>) -> Result<Story> {
 }
 
 /// The first part: a retry, an approval, a doubt, a wait, a rejection. Ends with the delegation.
-async fn refund(job: &mut Teller<'_>, at: &RegistryHead) -> Result<(Head, Entry)> {
+async fn refund(job: &mut Teller, at: &RegistryHead) -> Result<(State, Entry)> {
     job.begin(at, sample::sample_plan()?).await?;
     // A retry: the tool says no, and then yes.
     job.style(Effect::Read, Recovery::Safe);
@@ -88,7 +89,7 @@ async fn refund(job: &mut Teller<'_>, at: &RegistryHead) -> Result<(Head, Entry)
     job.act(Act::Start, "fetch").await?;
     job.act(Act::CommitEffect, "fetch").await?;
     job.act(Act::CommitComputed, "total").await?;
-    let total = job.head()?;
+    let total = job.state.clone();
     // An approval; then a worker dies, and nobody knows.
     job.style(Effect::Irreversible, Recovery::Never);
     job.act(Act::Escalate, "charge").await?;
@@ -122,18 +123,18 @@ async fn refund(job: &mut Teller<'_>, at: &RegistryHead) -> Result<(Head, Entry)
 }
 
 /// The child, from its delegation to its end.
-async fn research<'a>(
+async fn research(
     store: &Arc<dyn Store>,
     cast: &Cast,
     at: &RegistryHead,
-    parent: &Teller<'a>,
+    parent: &Teller,
     delegation: &Entry,
-) -> Result<Teller<'a>> {
+) -> Result<Teller> {
     let Body::Delegation(task) = &delegation.payload().body else {
         return Err(Problem::new("the demo's delegation is none").into());
     };
-    let mut child = Teller::of(store, cast, task.child);
-    child.now = delegation.payload().at;
+    let mut child =
+        Teller::new(store, cast, State::new(task.child), delegation.payload().at.plus(5));
     let mut mandate = cast.mandate(parent.id())?;
     mandate.delegated_by =
         Some(DelegatedBy { delegation: delegation.id(), trajectory: parent.id() });
@@ -144,33 +145,30 @@ async fn research<'a>(
     child.style(Effect::Read, Recovery::Safe);
     child.act(Act::Start, "lookup").await?;
     child.act(Act::CommitEffect, "lookup").await?;
-    child
-        .add(|_, admission, _| {
-            Ok(Body::Completed(Box::new(Completed {
-                answer: answer()?,
-                run_hash: admission.state().run_hash()?,
-            })))
-        })
-        .await?;
+    let done = Completed { answer: answer()?, run_hash: child.state.run_hash()? };
+    child.by_worker(Body::Completed(Box::new(done))).await?;
     Ok(child)
 }
 
 /// The rest of the job: the child's answer, an unknown outcome that is sent again, the end, and what
 /// arrives after it.
-async fn ending(job: &mut Teller<'_>, child: &Teller<'_>) -> Result<()> {
+async fn ending(job: &mut Teller, child: &Teller) -> Result<()> {
     job.now = child.now;
     let result = DelegationResult {
         answer: answer()?,
         child: child.id(),
         end: End::Completed,
         head: child.head()?,
-        spent: child.chain.state().spent(),
+        spent: child.state.spent(),
         step: "research".parse()?,
     };
-    job.add(|_, _, _| Ok(Body::DelegationResult(Box::new(result.clone())))).await?;
-    job.act(Act::Confirm, "mail").await?;
+    job.by_worker(Body::DelegationResult(Box::new(result))).await?;
+    job.wanted(Act::Confirm, "mail", |body| {
+        matches!(body, Body::Confirmation(it) if it.checks.iter().all(|check| check.verdict == CheckVerdict::Ok))
+    })
+    .await?;
     job.style(Effect::External, Recovery::Keyed);
-    job.act(Act::Start, "mail").await?;
+    let lost = job.act(Act::Start, "mail").await?;
     job.act(Act::Fail(Failed::RetryableUnknown), "mail").await?;
     job.pass(2_000);
     job.act(Act::Start, "mail").await?;
@@ -178,14 +176,19 @@ async fn ending(job: &mut Teller<'_>, child: &Teller<'_>) -> Result<()> {
     job.whole(Act::Checkpoint).await?;
     job.whole(Act::Complete).await?;
     job.pass(30_000);
-    job.whole(Act::LateEffect).await?;
+    let seen = CallResult::Succeeded(Settlement {
+        cost: Amounts::ONE_CALL,
+        delta: Delta::default(),
+        observation: Content::Inline(Canon::parse(br#"{"id":"mail","ok":true}"#)?),
+    });
+    job.report_late("mail", &lost, seen).await?;
     job.whole(Act::Erase).await?;
     Ok(())
 }
 
 /// A job that is cancelled once it has changed something.
 async fn cancelled(store: &Arc<dyn Store>, cast: &Cast, at: &RegistryHead) -> Result<TrajectoryId> {
-    let mut job = Teller::new(store, cast, "order");
+    let mut job = teller(store, cast, "order");
     job.begin(at, Plan::new(vec![call("reserve", &[])?, call("ship", &["reserve"])?])?).await?;
     job.style(Effect::External, Recovery::Keyed);
     job.act(Act::Start, "reserve").await?;
@@ -205,10 +208,12 @@ async fn branched(
     store: &Arc<dyn Store>,
     cast: &Cast,
     at: &RegistryHead,
-    source: &Teller<'_>,
-    total: Head,
+    source: &Teller,
+    total: &State,
 ) -> Result<TrajectoryId> {
     let id = named("branch");
+    let commit =
+        total.head().ok_or_else(|| Problem::new("the demo has no commit to branch from"))?;
     let mut mandate = cast.mandate(id)?;
     mandate.registry = Some(at.clone());
     let branch = Branch {
@@ -219,16 +224,20 @@ async fn branched(
         principal: sample::person()?,
         seed: Seed::new(Digest::of(b"branch")),
         source: source.id(),
-        source_commit: total.id,
+        source_commit: commit.id,
         source_head: source.head()?,
     };
     let body = Body::Branch(Box::new(branch));
-    let mut teller = Teller::branching(store, cast, id, source, total.id).await?;
-    teller.by_person(body).await?;
-    teller.whole(Act::Attempt).await?;
-    teller.act(Act::FailUnstarted, "charge").await?;
-    teller.whole(Act::EndFailed).await?;
+    let mut branch = Teller::new(store, cast, total.branching(id), source.now);
+    branch.by_person(body).await?;
+    branch.whole(Act::Attempt).await?;
+    branch.act(Act::FailUnstarted, "charge").await?;
+    branch.whole(Act::EndFailed).await?;
     Ok(id)
+}
+
+fn teller(store: &Arc<dyn Store>, cast: &Cast, name: &str) -> Teller {
+    Teller::new(store, cast, State::new(named(name)), EPOCH)
 }
 
 fn answer() -> Result<Content, SampleError> {

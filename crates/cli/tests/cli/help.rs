@@ -1,0 +1,63 @@
+//! Help, version and completions.
+
+use crate::world::World;
+
+const COMMANDS: [&[&str]; 16] = [
+    &[],
+    &["init"],
+    &["keys"],
+    &["keys", "new"],
+    &["keys", "list"],
+    &["keys", "show"],
+    &["keys", "revoke"],
+    &["keys", "export"],
+    &["log"],
+    &["show"],
+    &["verify"],
+    &["export"],
+    &["doctor"],
+    &["demo"],
+    &["demo", "ledger"],
+    &["completions"],
+];
+
+#[test]
+fn every_command_explains_itself() {
+    let world = World::new();
+    for command in COMMANDS {
+        let mut arguments = command.to_vec();
+        arguments.push("-h");
+        let name = format!("help-{}", command.join("-"));
+        insta::assert_snapshot!(name.trim_end_matches('-'), world.gesta(&arguments).ok());
+    }
+}
+
+#[test]
+fn every_command_has_examples_and_the_front_page_has_exit_codes() {
+    let world = World::new();
+    for command in COMMANDS.iter().filter(|command| !command.is_empty()) {
+        let mut arguments = command.to_vec();
+        arguments.push("--help");
+        let help = world.gesta(&arguments).ok();
+        assert!(help.contains("Examples:"), "{command:?}:\n{help}");
+    }
+    let help = world.gesta(&["--help"]).ok();
+    for word in ["tampered", "untrusted", "incomplete", "unreadable", "usage"] {
+        assert!(help.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let version = World::new().gesta(&["--version"]).ok();
+    assert_eq!(version, concat!("gesta ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let world = World::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = world.gesta(&["completions", shell]).ok();
+        assert!(script.contains("doctor") && script.contains("rebuild"), "{shell}");
+    }
+}
