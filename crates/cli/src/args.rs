@@ -37,7 +37,13 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "PLACE", env = "GESTA_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
     /// The certificate authority of a PostgreSQL server, PEM
-    #[arg(long, global = true, value_name = "FILE", env = "GESTA_STORE_CA")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "GESTA_STORE_CA",
+        hide_env_values = true
+    )]
     pub(crate) store_ca: Option<PathBuf>,
     /// Print JSON: one document, or one a line where there are many
     #[arg(long, global = true)]

@@ -34,7 +34,7 @@ impl StoreChains {
     }
 
     /// How many entries there are in all.
-    pub(crate) fn entries(&self) -> u64 {
+    pub(crate) fn entry_count(&self) -> u64 {
         self.heads.values().map(|head| head.seq + 1).sum()
     }
 }

@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn spans_read_well() {
-        let since = |ms| since(UnixMs(1000), UnixMs(1000 + ms));
+        let since = |ms: u64| since(UnixMs(1000), UnixMs(1000 + ms));
         assert_eq!(since(0), "+0.000s");
         assert_eq!(since(1250), "+1.250s");
         assert_eq!(since(61_000), "+1m01s");

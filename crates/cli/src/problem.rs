@@ -68,7 +68,7 @@ pub(crate) fn print(error: &anyhow::Error, color: Color) -> u8 {
 fn advice(error: &anyhow::Error) -> Option<String> {
     match store_error(error)? {
         StoreError::NoTrajectory(_) => Some("`gesta log` lists the trajectories".to_owned()),
-        StoreError::Damaged { .. } | StoreError::DamagedBlob(_) => {
+        StoreError::DamagedBlob(_) => {
             Some("`gesta verify` says what holds and what does not".to_owned())
         }
         _ => None,

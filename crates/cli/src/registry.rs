@@ -86,7 +86,8 @@ impl Registry {
     ) -> Result<()> {
         let now = Session::now();
         let append = self.chain.append(|admission| register(admission, item, signer, now));
-        session.wait(append)?;
+        let head = session.wait(append)?;
+        tracing::info!(registry = %self.id(), seq = head.seq, "registered");
         Ok(())
     }
 }
@@ -124,7 +125,7 @@ pub(crate) fn register(
 }
 
 /// Every registry of a store.
-pub(crate) async fn all(store: &Arc<dyn Store>) -> Result<Vec<TrajectoryId>> {
+async fn all(store: &Arc<dyn Store>) -> Result<Vec<TrajectoryId>> {
     let mut found = Vec::new();
     let standing = Some(gesta_core::projection::Status::Standing);
     let mut listing = Listing { after: None, status: standing };

@@ -82,7 +82,9 @@ impl Session {
     /// The store, opened.
     pub(crate) fn store(&self) -> Result<Arc<dyn Store>> {
         let place = self.place()?;
-        self.wait(place.open())
+        let store = self.wait(place.open())?;
+        tracing::debug!(%place, "opened the store");
+        Ok(store)
     }
 
     /// The trust root: the one given, or the workspace's.

@@ -1,10 +1,5 @@
 //! Signed documents and entries as bytes: what was signed is what is read, and there is one spelling.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::fmt::Debug;
 

@@ -1,10 +1,5 @@
 //! Writs: no sequence of attenuations widens anything.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::digest::{Digest, WritId};

@@ -68,9 +68,9 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let mut beside = Beside::new(output, Readers::Everyone)?;
     session.wait(write(&store, contents.clone(), beside.file()))?;
     if *force {
-        beside.replace()?
+        beside.replace()?;
     } else {
-        beside.create()?
+        beside.create()?;
     }
 
     let size = std::fs::metadata(output).map(|metadata| metadata.len()).unwrap_or_default();

@@ -15,7 +15,7 @@ use gesta_verify::report::Report;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::chains::{self, StoreChains};
-use crate::registry;
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::{output, place, reference};
 
@@ -70,12 +70,12 @@ pub(super) fn verify(
         let mut from = asked.to_vec();
         if !only {
             // Whoever signs may be known to a registry that no trajectory names.
-            from.extend(session.wait(registry::all(store))?);
+            from.extend(Registry::find(session, store)?);
         }
         session.wait(chains::walk(store, &from, !only, |_| Ok(())))?
     };
     let chains = StoreChains::new(Arc::clone(store), session.handle(), heads);
-    let bar = bar(output::shows_progress(session.out.is_json()), chains.entries());
+    let bar = bar(output::shows_progress(session.out.is_json()), chains.entry_count());
     let progress = |progress: Progress| bar.set_position(progress.entries);
     let options = Options {
         threads: NonZeroUsize::new(place::threads()).unwrap_or(NonZeroUsize::MIN),

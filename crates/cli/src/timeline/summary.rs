@@ -2,7 +2,8 @@
 
 use gesta_core::amounts::Amounts;
 use gesta_core::body::{
-    Branch, Check, Commit, Confirmation, Failure, Origin, Proposal, Purpose, Root, Started, Waiting,
+    Branch, Check, Commit, Confirmation, Failure, Origin, PendingApproval, Proposal, Purpose,
+    Rejection, Root, Started, Waiting,
 };
 use gesta_core::content::Content;
 use gesta_core::document::{
@@ -30,22 +31,8 @@ pub(super) fn summary(body: &Body) -> String {
         Body::Started(started) => of_started(started),
         Body::Commit(commit) => of_commit(commit),
         Body::Failure(failure) => of_failure(failure),
-        Body::Rejection(rejection) => {
-            let reason = rejection.decision.doc().reason.map(|reason| word(&reason));
-            let reason = reason.unwrap_or_else(|| "refused".to_owned());
-            format!("{reason}; {}", call(&rejection.proposal))
-        }
-        Body::PendingApproval(pending) => {
-            let channels: Vec<&str> = pending.channels.iter().map(|c| c.as_str()).collect();
-            format!(
-                "{}; asks {} of {} until {}: {}",
-                call(&pending.proposal),
-                pending.quorum,
-                channels.join(", "),
-                moment::utc(pending.deadline),
-                pending.reason
-            )
-        }
+        Body::Rejection(rejection) => of_rejection(rejection),
+        Body::PendingApproval(pending) => of_pending(pending),
         Body::Approval(approval) => {
             let said = approval.statement.doc();
             format!(
@@ -148,6 +135,23 @@ fn of_commit(commit: &Commit) -> String {
 fn of_failure(failure: &Failure) -> String {
     let (outcome, certainty) = (word(&failure.outcome), word(&failure.certainty));
     format!("{outcome}, {certainty}: {}", failing(&failure.error))
+}
+
+fn of_rejection(rejection: &Rejection) -> String {
+    let reason = rejection.decision.doc().reason.map(|reason| word(&reason));
+    format!("{}; {}", reason.unwrap_or_else(|| "refused".to_owned()), call(&rejection.proposal))
+}
+
+fn of_pending(pending: &PendingApproval) -> String {
+    let channels: Vec<&str> = pending.channels.iter().map(|channel| channel.as_str()).collect();
+    format!(
+        "{}; asks {} of {} until {}: {}",
+        call(&pending.proposal),
+        pending.quorum,
+        channels.join(", "),
+        moment::utc(pending.deadline),
+        pending.reason
+    )
 }
 
 fn of_resolution(said: &ResolutionStatement) -> String {

@@ -25,8 +25,8 @@ fn the_demo_leaves_nothing_behind_unless_told_to() {
     world.gesta(&["demo", "ledger", "--keep", "kept"]).ok();
     let kept = world.gesta(&["demo", "ledger", "--keep", "kept"]).expect(1);
     assert!(kept.err.contains("`kept` is not empty"), "{}", kept.err);
-    let again = world.command().arg("verify").current_dir(world.path("kept")).status().unwrap();
-    assert!(again.success());
+    let again = world.command().arg("verify").current_dir(world.path("kept")).output().unwrap();
+    assert!(again.status.success());
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use gesta_core::body::Purpose;
+use gesta_core::body::{Attempt, Purpose};
 use gesta_core::content::Content;
-use gesta_core::entry::Author;
+use gesta_core::entry::{Author, Body};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::sample::{self, Cast, Dice, EPOCH};
 use gesta_core::state::{Act, Admission, Offer, Scope, State};
@@ -15,6 +15,9 @@ use gesta_store::Store;
 pub(crate) const PARKED: TrajectoryId = TrajectoryId::from_bytes([0xa1; 16]);
 /// A session whose input is a blob.
 pub(crate) const SESSION: TrajectoryId = TrajectoryId::from_bytes([0xb2; 16]);
+
+/// What the session's worker says of itself: it clears the screen, turns the line around and hides.
+pub(crate) const UNSEEN: &str = "claimed\u{1b}[2J\u{202e}\u{9b}\u{200b}";
 
 /// Writes both, and says whom to trust.
 pub(crate) fn write(store: &Arc<dyn Store>) -> TrustRoot {
@@ -46,10 +49,21 @@ pub(crate) async fn fill(store: &Arc<dyn Store>) -> TrustRoot {
     let root = cast.root(Purpose::Session(mandate)).unwrap();
     let mut session = State::new(SESSION).admit();
     session.push(EPOCH, Author::Principal(sample::person().unwrap()), root).unwrap();
-    let attempt = Offer { act: Act::Attempt, on: Scope::Trajectory };
-    cast.push(&mut session, &attempt, EPOCH, &mut dice).unwrap();
+    let claim = Body::Attempt(Box::new(Attempt { note: UNSEEN.to_owned() }));
+    let by = sample::author(session.state(), Act::Attempt).unwrap();
+    session.push(EPOCH, by, claim).unwrap();
     let mut now = EPOCH;
-    cast.wander(&mut session, 60, &mut now, &mut dice).unwrap();
+    for _ in 0..60 {
+        now = now.plus(dice.below(400));
+        let mut offers = session.state().next(now);
+        // Children would have to be here too, and ends would make it short.
+        offers.retain(|offer| {
+            use Act::{Complete, Delegate, EndCancelled, EndFailed, RequestCancel};
+            !matches!(offer.act, Delegate | RequestCancel | Complete | EndFailed | EndCancelled)
+        });
+        let offer = dice.pick(&offers).unwrap().clone();
+        cast.push(&mut session, &offer, now, &mut dice).unwrap();
+    }
     append(store, session).await;
     cast.trust_root()
 }

@@ -332,9 +332,10 @@ pub(super) fn failure_fits(
     }
 }
 
-/// The newest `started` has its effect in the chain.
+/// The open `started`, if there is one, has its effect in the chain.
 fn account(step: &mut Step) {
-    step.unaccounted.pop();
+    let open = step.open_start();
+    step.unaccounted.retain(|start| Some(*start) != open);
 }
 
 pub(super) fn row(

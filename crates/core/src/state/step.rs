@@ -44,7 +44,7 @@ impl Step {
     }
 
     /// The `started` that is not closed, or in doubt.
-    fn open_start(&self) -> Option<EntryId> {
+    pub(super) fn open_start(&self) -> Option<EntryId> {
         match &self.status {
             Status::Open(opened) | Status::InDoubt { opened, .. } => Some(opened.started),
             _ => None,

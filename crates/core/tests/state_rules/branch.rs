@@ -257,17 +257,32 @@ fn a_branch_may_plan_anew_before_it_is_claimed() {
 
 #[test]
 fn effects_of_the_source_do_not_arrive_late_in_a_branch() {
-    use gesta_core::document::{CallResult, Certainty, Failing, Recovery};
+    use gesta_core::document::Recovery;
     let mut source = Scene::job(&[("a", Call, &[]), ("b", Call, &[])])
         .calling(gesta_core::writ::Effect::External, Recovery::Safe);
     let started = source.opens("a");
     source.does(Act::Fail(Failed::RetryableUnknown), "a");
     source.calls("a");
     let scene = branched(&source, OTHER, BranchMode::Live);
+    scene.refuses(late(&scene, "a", started), Why::NotClosed);
+}
+
+#[test]
+fn a_result_taken_over_accounts_for_no_call_of_its_own() {
+    let mut scene = branched(&source(), OTHER, BranchMode::Recorded);
+    let started = scene.opens("b");
+    scene.does(Act::Fail(Failed::RetryableDidNotHappen), "b");
+    scene.accepts(late(&scene, "b", started));
+    scene.does(Act::CommitRecorded, "b");
+    scene.accepts(late(&scene, "b", started));
+}
+
+/// A late report that this start happened after all.
+fn late(scene: &Scene, on: &str, started: EntryId) -> Body {
+    use gesta_core::document::{CallResult, Certainty, Failing};
     let error = Failing { code: String::new(), message: String::new() };
     let result = CallResult::Failed { certainty: Certainty::Happened, cost: COST, error };
-    let on = step("a");
+    let on = step(on);
     let report = scene.cast.report(scene.state(), &on, started, result, scene.now).unwrap();
-    let late = Body::LateEffect(Box::new(gesta_core::body::LateEffect { report, step: on }));
-    scene.refuses(late, Why::NotClosed);
+    Body::LateEffect(Box::new(gesta_core::body::LateEffect { report, step: on }))
 }

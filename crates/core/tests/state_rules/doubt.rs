@@ -157,7 +157,6 @@ fn what_happened_must_fit_the_world() {
     let scene = in_doubt(Recovery::Never);
     let body = scene.body(Act::ResolveHappened, "charge");
     let refund = ResourceRef { id: "charge".into(), type_: "refund".parse().unwrap() };
-    let twice = refund.clone();
     let body = edit::resolution(&scene.cast, body, |statement| {
         let ResolutionVerdict::Happened(Settlement { delta, .. }) = &mut statement.verdict else {
             panic!()
@@ -165,7 +164,7 @@ fn what_happened_must_fit_the_world() {
         let change = delta.0[0].clone();
         delta.0.push(change);
     });
-    scene.refuses(body, Why::Delta(DeltaError::Twice(twice)));
+    scene.refuses(body, Why::Delta(DeltaError::Twice(refund)));
 }
 
 #[test]
@@ -267,6 +266,21 @@ fn each_start_of_a_step_has_its_own_late_effect() {
     let late_first = late(&scene, first);
     scene.adds(late_first.clone());
     scene.refuses(late_first, Why::NotClosed);
+}
+
+#[test]
+fn resolving_one_start_does_not_account_for_another() {
+    let mut scene = Scene::session().calling(Effect::External, Recovery::Safe);
+    let first = scene.opens("charge");
+    scene.does(Act::Fail(Failed::RetryableDidNotHappen), "charge");
+    let second = scene.opens("charge");
+    scene.does(Act::Fail(Failed::RetryableUnknown), "charge");
+    let arrived = late(&scene, second);
+    scene.adds(arrived);
+    scene.does(Act::Doubt, "charge");
+    scene.does(Act::ResolveHappened, "charge");
+    scene.refuses(late(&scene, second), Why::NotClosed);
+    scene.accepts(late(&scene, first));
 }
 
 #[test]

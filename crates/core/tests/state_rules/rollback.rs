@@ -163,7 +163,7 @@ fn a_refused_or_failed_undo_parks_until_a_person_decides() {
         scene.refuses(scene.body(Act::EndFailed, ""), Why::NotQuiet);
         let other =
             edit::resolution(&scene.cast, scene.body(Act::ResolveGiveUp, "a/undo"), |statement| {
-                statement.doubt = nowhere()
+                statement.doubt = nowhere();
             });
         scene.refuses(other, Why::OtherDoubt);
         scene.refuses(scene.body(Act::ResolveHappened, "a/undo"), Why::Outcome);

@@ -159,11 +159,12 @@ impl Scene {
     pub(crate) fn refuses_by(&self, by: Author, body: Body, why: Why) {
         let kind = body.kind();
         let mut trial = self.admission.clone();
-        match trial.push(self.now, by, body) {
-            Ok(_) => panic!("accepted `{kind}`, expected: {why}"),
-            Err(AdmitError::Illegal(illegal)) => assert_eq!(illegal.why, why, "`{kind}`"),
+        let refusal = match trial.push(self.now, by, body) {
+            Ok(_) => None,
+            Err(AdmitError::Illegal(illegal)) => Some(illegal.why),
             Err(AdmitError::Entry(error)) => panic!("not an entry: {error}"),
-        }
+        };
+        assert_eq!(refusal, Some(why), "`{kind}`");
         assert!(trial.state() == self.state(), "a refused `{kind}` left a trace");
     }
 
