@@ -182,7 +182,7 @@ pub enum Origin {
         /// The source's commit.
         commit: EntryId,
         /// The proposal, the same as in the source.
-        proposal: ProposalId,
+        proposal: Box<Proposal>,
     },
 }
 

@@ -143,9 +143,9 @@ macro_rules! kinds {
                 }
             }
 
-            fn read(kind: Kind, text: &str) -> Result<Self, serde_json::Error> {
+            fn read(kind: Kind, text: &str) -> Result<Self, JsonError> {
                 match kind {
-                    $(Kind::$kind => serde_json::from_str(text).map(Self::$kind),)*
+                    $(Kind::$kind => json::read_strict(text).map(Self::$kind),)*
                 }
             }
         }
@@ -272,10 +272,10 @@ impl Entry {
 
     /// Reads an entry from its bytes, which must be their own canonical form.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, EntryError> {
-        json::check_canonical(bytes, Limits::DEFAULT)?;
+        let text = json::check_canonical(bytes, Limits::DEFAULT)?;
         Ok(Self {
             id: EntryId::new(Digest::of(bytes)),
-            payload: decode(bytes)?,
+            payload: decode(text)?,
             bytes: bytes.into(),
         })
     }
@@ -311,7 +311,7 @@ impl Entry {
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<Payload, EntryError> {
+fn decode(text: &str) -> Result<Payload, EntryError> {
     #[derive(Deserialize)]
     struct Version {
         v: u64,
@@ -331,9 +331,9 @@ fn decode(bytes: &[u8]) -> Result<Payload, EntryError> {
         trajectory: TrajectoryId,
         v: u64,
     }
-    let shape: Shape<'_> = serde_json::from_slice(bytes).map_err(|error| {
+    let shape: Shape<'_> = json::read_strict(text).map_err(|error| {
         // A later format may have other fields: its version is the better answer.
-        match serde_json::from_slice(bytes) {
+        match json::read_strict(text) {
             Ok(Version { v }) if v != FORMAT_VERSION => EntryError::Version(v),
             _ => EntryError::Shape(error.to_string()),
         }

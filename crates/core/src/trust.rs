@@ -207,8 +207,10 @@ impl Keyring {
         self.0.values()
     }
 
-    /// Adds a key, or replaces what was said of it.
-    pub fn enrol(&mut self, key: TrustedKey) {
+    /// Adds a key, or replaces what was said of it. A revocation stands for ever.
+    pub fn enrol(&mut self, mut key: TrustedKey) {
+        let revoked = self.get(&key.key).and_then(|known| known.revoked_at);
+        key.revoked_at = [key.revoked_at, revoked].into_iter().flatten().min();
         self.0.insert_mut(key.key, key);
     }
 

@@ -108,6 +108,7 @@ const EVERY_ACT: &[Act] = &[
     Act::CommitWoken,
     Act::CommitRecorded,
     Act::Fail(Failed::NotDispatched),
+    Act::Fail(Failed::PermanentNotDispatched),
     Act::Fail(Failed::RetryableDidNotHappen),
     Act::Fail(Failed::PermanentDidNotHappen),
     Act::Fail(Failed::PermanentHappened),

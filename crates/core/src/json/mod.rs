@@ -9,14 +9,15 @@ mod keys;
 mod only_text;
 mod parser;
 mod serializer;
+mod strict;
 mod writer;
 
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize};
 
 pub use error::{JsonError, Problem};
 use serializer::Serializer;
@@ -65,27 +66,51 @@ pub fn to_canonical_within<T: Serialize + ?Sized>(
     }
 }
 
-/// Accepts exactly the documents that are their own canonical form.
-pub fn check_canonical(bytes: &[u8], limits: Limits) -> Result<(), JsonError> {
+/// Accepts exactly the documents that are their own canonical form, and hands them back as text.
+pub fn check_canonical(bytes: &[u8], limits: Limits) -> Result<&str, JsonError> {
     let canonical = canonical_form(bytes, limits)?;
     if canonical == bytes {
-        return Ok(());
+        return utf8(bytes);
     }
     let same = canonical.iter().zip(bytes).take_while(|(a, b)| a == b).count();
     Err(JsonError::whole(Problem::NotCanonical { offset: same }))
+}
+
+/// Reads canonical text as a `T`, and only in the spelling that a `T` is written in: a struct is an
+/// object, a variant that holds nothing is a string. An error names the value at which the shapes
+/// part, or the nearest array or object around it.
+pub fn read_strict<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, JsonError> {
+    strict::from_str(text).map_err(|error| shape_error(text, &error))
+}
+
+#[cold]
+fn shape_error(text: &str, error: &serde_json::Error) -> JsonError {
+    let message = error.to_string();
+    let message = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);
+    // Canonical text is one line, so the column counts the bytes read; reading as many again
+    // leads to the same place.
+    let read = text.get(..error.column()).unwrap_or_default();
+    let limits = Limits { max_bytes: usize::MAX, max_depth: usize::MAX };
+    let mut writer = Writer::new(read.len(), limits);
+    let _stops_short = parser::parse_into(read, &mut writer);
+    JsonError::new(writer.pointer_of_last(), Problem::Shape(message.to_owned()))
 }
 
 fn canonical_form(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, JsonError> {
     if bytes.len() > limits.max_bytes {
         return Err(JsonError::whole(Problem::TooLarge { limit: limits.max_bytes }));
     }
-    let text = std::str::from_utf8(bytes)
-        .map_err(|e| JsonError::whole(Problem::NotUtf8 { offset: e.valid_up_to() }))?;
+    let text = utf8(bytes)?;
     let mut writer = Writer::new(text.len(), limits);
     match parser::parse_into(text, &mut writer) {
         Ok(()) => writer.finish().map_err(JsonError::whole),
         Err(problem) => Err(JsonError::new(writer.pointer(), problem)),
     }
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, JsonError> {
+    std::str::from_utf8(bytes)
+        .map_err(|e| JsonError::whole(Problem::NotUtf8 { offset: e.valid_up_to() }))
 }
 
 /// Text that is canonical JSON. Cheap to clone; equal exactly if the documents are equal.
@@ -129,22 +154,9 @@ impl Canon {
         self.0.len()
     }
 
-    /// Reads the document as a `T`. An error names the value at which the shapes part, or the
-    /// nearest array or object around it.
+    /// Reads the document as a `T`, as [`read_strict`] does.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, JsonError> {
-        serde_json::from_str(&self.0).map_err(|error| self.shape_error(&error))
-    }
-
-    fn shape_error(&self, error: &serde_json::Error) -> JsonError {
-        let message = error.to_string();
-        let message = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);
-        // Canonical text is one line, so the column counts the bytes read; reading as many again
-        // leads to the same place.
-        let read = self.0.get(..error.column()).unwrap_or_default();
-        let limits = Limits { max_bytes: usize::MAX, max_depth: usize::MAX };
-        let mut writer = Writer::new(read.len(), limits);
-        let _stops_short = parser::parse_into(read, &mut writer);
-        JsonError::new(writer.pointer_of_last(), Problem::Shape(message.to_owned()))
+        read_strict(&self.0)
     }
 
     fn from_written(bytes: Vec<u8>) -> Result<Self, JsonError> {

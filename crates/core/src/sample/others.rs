@@ -105,7 +105,7 @@ impl Cast {
             },
             _ => Origin::RecordedFrom {
                 commit: EntryId::new(other("source commit")),
-                proposal: self.proposal(step)?.id()?,
+                proposal: Box::new(self.proposal(step)?),
             },
         };
         let value = if act == Act::CommitSkipped {
@@ -225,6 +225,7 @@ impl Cast {
     fn compensation(state: &State) -> Result<Body, SampleError> {
         let mut undo: Vec<(u64, Undo)> = state
             .steps()
+            .filter(|(_, there)| !there.inherited)
             .filter_map(|(step, there)| match there.status {
                 Status::Done { by, outcome: Outcome::SideEffectCommitted } => {
                     Some((by.seq, Undo { commit: by.id, step: step.clone() }))

@@ -96,7 +96,7 @@ impl State {
         for (id, step) in &from.steps {
             if matches!(step.status, Status::Done { .. }) {
                 // Effects of the source that arrive late belong in the source's chain.
-                let step = Step { unaccounted: Vec::new(), ..(**step).clone() };
+                let step = Step { unaccounted: Vec::new(), inherited: true, ..(**step).clone() };
                 self.steps.insert_mut(id.clone(), Arc::new(step));
             }
         }

@@ -68,6 +68,13 @@ impl State {
         }
         let permit_id = permit.id();
         let permit = permit.doc();
+        if let Status::Unknown { opened, .. } = &step.status {
+            // What nobody knows about does not become harmless by being sent again.
+            same!(Why::Permit,
+                "effect": permit.effect, opened.effect;
+                "recovery": permit.recovery, opened.recovery;
+            );
+        }
         self.check_authority(permit, at)?;
 
         step.frozen.get_or_insert_with(|| frozen(proposal, proposal_id));

@@ -9,8 +9,9 @@ use crate::ids::StepId;
 impl State {
     /// Whether verifiers may be run on behalf of this step.
     pub(super) fn may_confirm(&self, id: &StepId) -> Result<(), Why> {
-        use StepKind::{Call, Compute, Delegate, Loop, Wait};
-        self.may_work(id, &[Call, Compute, Delegate, Loop, Wait])
+        // Not a loop itself: the steps below it use the resources, and each is confirmed on its own.
+        use StepKind::{Call, Compute, Delegate, Wait};
+        self.may_work(id, &[Call, Compute, Delegate, Wait])
     }
 
     pub(super) fn confirmation(&mut self, body: &Confirmation, entry: EntryId) -> Result<(), Why> {

@@ -77,6 +77,7 @@ pub enum Act {
 #[expect(missing_docs, reason = "outcome and certainty, spelled out")]
 pub enum Failed {
     NotDispatched,
+    PermanentNotDispatched,
     RetryableDidNotHappen,
     PermanentDidNotHappen,
     PermanentHappened,
@@ -87,8 +88,9 @@ pub enum Failed {
 
 impl Failed {
     /// Every way.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NotDispatched,
+        Self::PermanentNotDispatched,
         Self::RetryableDidNotHappen,
         Self::PermanentDidNotHappen,
         Self::PermanentHappened,
@@ -101,6 +103,9 @@ impl Failed {
     pub fn parts(self) -> (Outcome, Certainty, bool) {
         match self {
             Self::NotDispatched => (Outcome::RetryableFailure, Certainty::DidNotHappen, false),
+            Self::PermanentNotDispatched => {
+                (Outcome::PermanentFailure, Certainty::DidNotHappen, false)
+            }
             Self::RetryableDidNotHappen => {
                 (Outcome::RetryableFailure, Certainty::DidNotHappen, true)
             }

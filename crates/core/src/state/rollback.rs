@@ -21,7 +21,9 @@ impl State {
         self.may_compensate()?;
         let mut above = u64::MAX;
         for undo in &body.undo {
-            let committed = match self.step(&undo.step).map(|step| &step.status) {
+            // Only what this trajectory did itself: what a branch took over is its source's to undo.
+            let own = self.step(&undo.step).filter(|step| !step.inherited);
+            let committed = match own.map(|step| &step.status) {
                 Some(Status::Done { by, outcome: Outcome::SideEffectCommitted })
                     if by.id == undo.commit =>
                 {

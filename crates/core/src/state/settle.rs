@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::call::frozen;
 use super::step::{Opened, RowOutcome, RunRow, Status, Step};
 use super::{State, Why};
 use crate::amounts::Amounts;
-use crate::body::{BranchMode, Commit, Failure, Origin, StepKind};
+use crate::body::{BranchMode, Commit, Failure, Origin, Proposal, StepKind};
 use crate::content::Content;
 use crate::digest::{Digest, EntryId, PermitId, ProposalId};
 use crate::document::{CallResult, Certainty, EffectReport, Outcome, ReceiptResult, Settlement};
@@ -56,8 +57,10 @@ impl State {
             origin => {
                 self.check_effectless(origin, body)?;
                 self.world.apply(&body.delta)?;
-                if let Origin::Woken { by } = origin {
-                    self.take_signal(id, *by);
+                match origin {
+                    Origin::Woken { by } => self.take_signal(id, *by),
+                    Origin::RecordedFrom { proposal, .. } => self.take_over(proposal)?,
+                    Origin::Effect { .. } | Origin::Computed | Origin::Skipped => {}
                 }
             }
         }
@@ -173,8 +176,9 @@ impl State {
             Origin::Woken { by } => self.check_woken(id, *by)?,
             Origin::RecordedFrom { proposal, .. } => {
                 self.may_take_over(id)?;
-                let frozen = self.step(id).and_then(|step| step.frozen.as_ref());
-                if frozen.is_some_and(|frozen| frozen.proposal != *proposal) {
+                let frozen = self.step(id).and_then(|step| step.frozen.as_deref());
+                self.check_proposal(proposal, frozen)?;
+                if proposal.step != *id {
                     return Err(Why::Frozen(id.clone()));
                 }
                 if !pure && body.outcome != Outcome::SideEffectCommitted {
@@ -206,6 +210,15 @@ impl State {
             return Err(Why::WrongKindOfTrajectory);
         }
         self.may_work(id, &[StepKind::Call])
+    }
+
+    /// The source's effect, not ours: it is known by its proposal, and a rollback leaves it alone.
+    fn take_over(&mut self, proposal: &Proposal) -> Result<(), Why> {
+        let mut step = self.step_or_fresh(&proposal.step);
+        step.frozen = Some(frozen(proposal, proposal.id()?));
+        step.inherited = true;
+        self.put(&proposal.step, step);
+        Ok(())
     }
 
     /// Whether a step may fail without a call: it could not be computed, or retrying is over.

@@ -27,6 +27,8 @@ pub struct Step {
     pub unaccounted: Vec<EntryId>,
     /// Where it stands.
     pub status: Status,
+    /// Whether a branch took it over from its source as done.
+    pub inherited: bool,
     /// Its row in the run hash, once there is something to say.
     pub row: Option<Arc<RunRow>>,
 }
@@ -39,6 +41,7 @@ impl Step {
             grant: None,
             unaccounted: Vec::new(),
             status: Status::Idle,
+            inherited: false,
             row: None,
         }
     }

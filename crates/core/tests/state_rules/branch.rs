@@ -1,8 +1,8 @@
 //! Branches: where they may begin, what they inherit and what not.
 
-use gesta_core::body::{Branch, BranchMode, Origin, Signal, StepKind, Waiting};
+use gesta_core::body::{Branch, BranchMode, Compensation, Origin, Signal, StepKind, Undo, Waiting};
 use gesta_core::content::Content;
-use gesta_core::digest::{Digest, EntryId, ProposalId, Seed};
+use gesta_core::digest::{Digest, EntryId, Seed};
 use gesta_core::document::Outcome;
 use gesta_core::entry::{Body, Head};
 use gesta_core::ids::TrajectoryId;
@@ -196,7 +196,7 @@ fn recorded(scene: &Scene, on: &str) -> Body {
     edit::commit(&scene.cast, scene.body(Act::CommitComputed, on), |commit| {
         commit.origin = Origin::RecordedFrom {
             commit: EntryId::new(Digest::of(b"source commit")),
-            proposal: scene.cast.proposal(&step(on)).unwrap().id().unwrap(),
+            proposal: Box::new(scene.cast.proposal(&step(on)).unwrap()),
         };
     })
 }
@@ -234,7 +234,7 @@ fn a_frozen_step_takes_over_only_its_own_proposal() {
     scene.accepts(recorded(&scene, "b"));
     let Body::Commit(mut body) = recorded(&scene, "b") else { panic!() };
     let Origin::RecordedFrom { proposal, .. } = &mut body.origin else { panic!() };
-    *proposal = ProposalId::new(Digest::of(b"other"));
+    proposal.tool = "mail.send".parse().unwrap();
     scene.refuses(Body::Commit(body), Why::Frozen(step("b")));
 }
 
@@ -285,4 +285,25 @@ fn late(scene: &Scene, on: &str, started: EntryId) -> Body {
     let on = step(on);
     let report = scene.cast.report(scene.state(), &on, started, result, scene.now).unwrap();
     Body::LateEffect(Box::new(gesta_core::body::LateEffect { report, step: on }))
+}
+
+#[test]
+fn a_branch_undoes_only_what_it_did_itself() {
+    let source = source();
+    let mut scene = branched(&source, OTHER, BranchMode::Recorded);
+    let inherited = source.state().last_commit().unwrap();
+    let taken_over = scene.adds(edit::commit(&scene.cast, recorded(&scene, "b"), |commit| {
+        commit.outcome = Outcome::SideEffectCommitted;
+    }));
+    let own = scene.calls("open");
+    scene.does(Act::FailUnstarted, "asked");
+    let undo = |on: &str, commit| {
+        Body::Compensation(Box::new(Compensation {
+            reason: String::new(),
+            undo: vec![Undo { commit, step: step(on) }],
+        }))
+    };
+    scene.refuses(undo("a", inherited), Why::UndoOrder(inherited));
+    scene.refuses(undo("b", taken_over), Why::UndoOrder(taken_over));
+    scene.accepts(undo("open", own));
 }

@@ -49,6 +49,19 @@ fn safe_and_concurrently_keyed_calls_are_sent_again_at_once() {
 }
 
 #[test]
+fn what_is_sent_again_keeps_its_class() {
+    let scene = unknown(Recovery::Safe);
+    let milder =
+        edit::permit(&scene.cast, scene.started("charge"), |permit| permit.effect = Effect::Read);
+    scene.refuses(milder, Why::Permit("effect"));
+    let other = edit::permit(&scene.cast, scene.started("charge"), |permit| {
+        permit.recovery = Recovery::Keyed
+    });
+    scene.refuses(other, Why::Permit("recovery"));
+    scene.accepts(scene.started("charge"));
+}
+
+#[test]
 fn sending_again_is_settling_and_goes_on_while_the_trajectory_stops() {
     let nodes: &[Node<'_>] = &[("charge", StepKind::Call, &[]), ("other", StepKind::Call, &[])];
     let mut scene = Scene::job(nodes).calling(Effect::External, Recovery::Safe);

@@ -115,7 +115,7 @@ fn a_step_does_what_its_kind_says() {
         (Act::Delegate, &["delegate"]),
         (Act::CommitSkipped, &["call", "compute", "wait", "delegate", "loop"]),
         (Act::FailUnstarted, &["call", "compute", "wait", "delegate", "loop"]),
-        (Act::Confirm, &["call", "compute", "wait", "delegate", "loop"]),
+        (Act::Confirm, &["call", "compute", "wait", "delegate"]),
     ];
     for (act, fitting) in table {
         for on in ["call", "compute", "wait", "delegate", "loop"] {

@@ -229,3 +229,15 @@ fn anyone_may_carry_a_registration_in() {
         trial.push(UnixMs(0), by, body()).unwrap();
     }
 }
+
+#[test]
+fn a_revoked_key_stays_revoked_when_it_is_registered_again() {
+    let mut scene = registry();
+    let second = PrivateKey::from_seed(&[99; 32]);
+    let enrol = RegistryItem::Key(trusted(second.id(), Role::Owner));
+    let owner = scene.cast.owner.clone();
+    scene.adds(item(&scene, &owner, enrol.clone()));
+    scene.adds(item(&scene, &owner, RegistryItem::RevokeKey(second.id())));
+    scene.adds(item(&scene, &owner, enrol));
+    assert!(scene.state().registry().keys().get(&second.id()).unwrap().revoked_at.is_some());
+}

@@ -13,8 +13,8 @@ CREATE TABLE entries (
 -- Digests and signatures do not compress, and the attempt costs every append.
 ALTER TABLE entries ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
--- Updated by every append. While a worker holds a trajectory no indexed column changes with an
--- append, and each page has room for another version of its rows: such updates touch no index.
+-- Updated by every append. While a worker holds a trajectory, an append changes no indexed column but
+-- the status, and each page has room for another version of its rows: most appends touch no index.
 CREATE TABLE trajectories (
     trajectory bytea PRIMARY KEY,
     head_seq bigint NOT NULL,
@@ -30,15 +30,16 @@ CREATE TABLE trajectories (
     changed_at bigint NOT NULL,
     -- The worker that has claimed it. Its word counts as long as its lease lives.
     owner text COLLATE "C",
-    -- `changed_at` of a trajectory that is runnable and that nobody has claimed; otherwise null, so
-    -- that the queue has an index of its own and running trajectories are not in it.
-    free_since bigint
+    -- The queue. Of a trajectory that goes on and that nobody has claimed: `changed_at` if it is
+    -- runnable, `wake_at` if it is not. Otherwise null, so that its index changes only with claims.
+    free_since bigint,
+    asleep_until bigint
 ) WITH (fillfactor = 50);
 
 CREATE INDEX trajectories_free ON trajectories (free_since, trajectory)
     WHERE free_since IS NOT NULL;
-CREATE INDEX trajectories_asleep ON trajectories (wake_at)
-    WHERE owner IS NULL AND wake_at IS NOT NULL AND status NOT IN ('completed', 'failed', 'cancelled');
+CREATE INDEX trajectories_asleep ON trajectories (asleep_until)
+    WHERE asleep_until IS NOT NULL;
 CREATE INDEX trajectories_claimed ON trajectories (owner)
     WHERE owner IS NOT NULL;
 CREATE INDEX trajectories_by_status ON trajectories (status, trajectory);

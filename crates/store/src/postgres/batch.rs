@@ -138,6 +138,7 @@ impl Drop for Carrier {
 async fn carry(carrier: Carrier, link: Link) {
     let queue = &carrier.0;
     loop {
+        gather(queue).await;
         let (batch, more) = {
             let mut state = queue.state();
             if state.closed {
@@ -164,7 +165,19 @@ async fn carry(carrier: Carrier, link: Link) {
         for (waiting, answer) in batch.into_iter().zip(answers) {
             let _its_caller_has_gone = waiting.answer.send(answer);
         }
-        // Those who were answered often have the next append ready: let them run first.
+    }
+}
+
+/// Lets others run as long as they bring more. Those who were just answered often have the next
+/// append ready. This waits for nothing but their turn on the processor.
+async fn gather(queue: &Queue) {
+    let mut seen = queue.state().waiting.len();
+    loop {
         tokio::task::yield_now().await;
+        let now = queue.state().waiting.len();
+        if now <= seen || now >= MAX_APPENDS {
+            return;
+        }
+        seen = now;
     }
 }

@@ -66,12 +66,12 @@ const PARKED_OF: &str = "
 const REPROJECT: &str = include_str!("sql/reproject.sql");
 const HEARTBEAT: &str = include_str!("sql/heartbeat.sql");
 const CLAIM: &str = include_str!("sql/claim.sql");
+/// What has an owner has not ended: the append that ends a trajectory also gives it back.
 const RELEASE: &str = "
     UPDATE trajectories
     SET owner = NULL,
-        free_since = CASE
-            WHEN runnable AND status NOT IN ('completed', 'failed', 'cancelled') THEN changed_at
-        END
+        free_since = CASE WHEN runnable THEN changed_at END,
+        asleep_until = CASE WHEN NOT runnable THEN wake_at END
     WHERE trajectory = $2 AND owner = $1";
 const RETIRE: &str = include_str!("sql/retire.sql");
 const PUT_EFFECT: &str = "

@@ -32,7 +32,8 @@ moved AS (
         begun_at = w.begun_at,
         changed_at = w.changed_at,
         owner = CASE WHEN NOT w.ended THEN t.owner END,
-        free_since = CASE WHEN w.runnable AND NOT w.ended AND t.owner IS NULL THEN w.changed_at END
+        free_since = CASE WHEN t.owner IS NULL AND w.runnable AND NOT w.ended THEN w.changed_at END,
+        asleep_until = CASE WHEN t.owner IS NULL AND NOT w.runnable AND NOT w.ended THEN w.wake_at END
     FROM want AS w
     WHERE t.trajectory = w.trajectory
         AND t.head_seq = w.expected_seq
@@ -43,11 +44,13 @@ moved AS (
 begun AS (
     INSERT INTO trajectories (
         trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, free_since
+        wake_at, begun_at, changed_at, free_since, asleep_until
     )
     SELECT
         trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, CASE WHEN runnable AND NOT ended THEN changed_at END
+        wake_at, begun_at, changed_at,
+        CASE WHEN runnable AND NOT ended THEN changed_at END,
+        CASE WHEN NOT runnable AND NOT ended THEN wake_at END
     FROM want
     WHERE expected_seq IS NULL
     ON CONFLICT (trajectory) DO NOTHING

@@ -36,10 +36,8 @@ candidates AS MATERIALIZED (
     UNION ALL
     (
         SELECT trajectory FROM trajectories
-        WHERE owner IS NULL AND wake_at IS NOT NULL
-            AND status NOT IN ('completed', 'failed', 'cancelled')
-            AND wake_at <= (SELECT ms FROM clock)
-        ORDER BY wake_at LIMIT $3
+        WHERE asleep_until IS NOT NULL AND asleep_until <= (SELECT ms FROM clock)
+        ORDER BY asleep_until LIMIT $3
     )
     UNION ALL
     (
@@ -67,7 +65,7 @@ chosen AS MATERIALIZED (
 ),
 taken AS (
     UPDATE trajectories AS t
-    SET owner = $1, free_since = NULL
+    SET owner = $1, free_since = NULL, asleep_until = NULL
     FROM chosen AS c
     WHERE t.trajectory = c.trajectory
     RETURNING t.trajectory, t.changed_at

@@ -4,7 +4,8 @@ WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 returned AS (
     UPDATE trajectories
     SET owner = NULL,
-        free_since = CASE WHEN runnable AND status NOT IN ('completed', 'failed', 'cancelled') THEN changed_at END
+        free_since = CASE WHEN runnable THEN changed_at END,
+        asleep_until = CASE WHEN NOT runnable THEN wake_at END
     WHERE trajectory = ANY (ARRAY(
         SELECT trajectory FROM trajectories
         WHERE owner = $1

@@ -12,7 +12,8 @@ WITH same AS (
         begun_at = $11,
         changed_at = $12,
         owner = CASE WHEN NOT $13::boolean THEN t.owner END,
-        free_since = CASE WHEN $9 AND NOT $13 AND t.owner IS NULL THEN $12::bigint END
+        free_since = CASE WHEN t.owner IS NULL AND $9 AND NOT $13 THEN $12::bigint END,
+        asleep_until = CASE WHEN t.owner IS NULL AND NOT $9 AND NOT $13 THEN $10::bigint END
     WHERE t.trajectory = $1 AND t.head_seq = $2 AND t.head_id = $3
     RETURNING t.trajectory
 ),

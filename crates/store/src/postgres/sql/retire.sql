@@ -3,7 +3,8 @@
 WITH returned AS (
     UPDATE trajectories
     SET owner = NULL,
-        free_since = CASE WHEN runnable AND status NOT IN ('completed', 'failed', 'cancelled') THEN changed_at END
+        free_since = CASE WHEN runnable THEN changed_at END,
+        asleep_until = CASE WHEN NOT runnable THEN wake_at END
     WHERE trajectory = ANY (ARRAY(
         SELECT trajectory FROM trajectories WHERE owner = $1 ORDER BY trajectory FOR UPDATE
     ))
