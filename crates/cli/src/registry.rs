@@ -20,9 +20,6 @@ use crate::session::Session;
 
 /// How many rows are read at a time.
 const PAGE: usize = 512;
-/// The largest number of milliseconds that canonical JSON holds.
-const LAST_MOMENT: UnixMs = UnixMs((1 << 53) - 1);
-
 /// A registry in hand.
 pub(crate) struct Registry {
     chain: Chain,
@@ -90,14 +87,6 @@ impl Registry {
         tracing::info!(registry = %self.id(), seq = head.seq, "registered");
         Ok(())
     }
-}
-
-/// A key as it can be written down: what is valid for ever is so until the last moment that canonical
-/// JSON can tell.
-pub(crate) fn tellable(key: &TrustedKey) -> TrustedKey {
-    let mut key = key.clone();
-    key.valid.not_after = key.valid.not_after.min(LAST_MOMENT);
-    key
 }
 
 /// Adds a registration to what is about to be appended.

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct UnixMs(pub u64);
 
 impl UnixMs {
+    /// The last moment that canonical JSON can tell.
+    pub const LAST: Self = Self((1 << 53) - 1);
+
     /// This moment and `ms` later.
     #[must_use]
     pub const fn plus(self, ms: u64) -> Self {

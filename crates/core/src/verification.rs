@@ -188,7 +188,6 @@ impl<'a> Verifier<'a> {
         for document in signed {
             let trusted = match document.needs {
                 Needs::Role(roles) => self.keyring.check(document.key, roles, tenant, at),
-                // Whoever holds the writ above may narrow it; the chain of holders was checked by `apply`.
                 Needs::Holder => {
                     match self.keyring.get(&document.key).and_then(|key| key.revoked_at) {
                         Some(revoked_at) => {
@@ -197,8 +196,7 @@ impl<'a> Verifier<'a> {
                         None => Ok(()),
                     }
                 }
-                // The registry's own fold has checked the role.
-                Needs::Registry => Ok(()),
+                Needs::Registry(_) => Ok(()),
             };
             trusted.map_err(|distrust| (document.type_, distrust))?;
         }
@@ -233,23 +231,32 @@ fn distrust_code(distrust: &Distrust) -> &'static str {
 }
 
 /// What makes a signature count.
-enum Needs {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// The key has one of these roles.
     Role(&'static [Role]),
+    /// The key holds the writ above; the chain of holders is checked by `apply`.
     Holder,
-    Registry,
+    /// The key has one of these roles in the registry that is being folded, which `apply` checks.
+    Registry(&'static [Role]),
 }
 
 /// A signed document inside an entry.
-struct SignedRef<'a> {
-    type_: &'static str,
-    key: KeyId,
+#[derive(Clone, Copy, Debug)]
+pub struct SignedRef<'a> {
+    /// Its type.
+    pub type_: &'static str,
+    /// The key that it names.
+    pub key: KeyId,
+    /// What makes its signature count.
+    pub needs: Needs,
     message: &'a [u8],
     signature: &'a Signature,
-    needs: Needs,
 }
 
 impl SignedRef<'_> {
-    fn genuine(&self) -> bool {
+    /// Whether the signature is the key's.
+    pub fn genuine(&self) -> bool {
         self.key.verifies(self.message, self.signature)
     }
 }
@@ -269,7 +276,7 @@ fn needing<D: Document>(document: &Signed<D>, needs: Needs) -> SignedRef<'_> {
 }
 
 /// Every signed document of an entry.
-fn signed(body: &Body) -> Vec<SignedRef<'_>> {
+pub fn signed(body: &Body) -> Vec<SignedRef<'_>> {
     match body {
         Body::Root(root) => match &root.purpose {
             Purpose::Job(mandate) | Purpose::Session(mandate) => writs(mandate),
@@ -300,7 +307,10 @@ fn signed(body: &Body) -> Vec<SignedRef<'_>> {
         Body::Resolution(resolution) => vec![by_role(&resolution.statement)],
         Body::LateEffect(late) => vec![by_role(&late.report)],
         Body::Delegation(delegation) => vec![needing(&delegation.writ, Needs::Holder)],
-        Body::Registration(registration) => vec![needing(&registration.statement, Needs::Registry)],
+        Body::Registration(registration) => {
+            let statement = &registration.statement;
+            vec![needing(statement, Needs::Registry(statement.doc().item.roles()))]
+        }
         Body::Plan(_)
         | Body::Attempt(_)
         | Body::InDoubt(_)

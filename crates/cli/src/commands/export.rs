@@ -21,7 +21,7 @@ use crate::durable::{Beside, Readers};
 use crate::output::counted;
 use crate::problem::Problem;
 use crate::reference;
-use crate::registry::{Registry, tellable};
+use crate::registry::Registry;
 use crate::session::Session;
 
 /// How many entries are read at a time.
@@ -146,7 +146,7 @@ async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> 
     }
     // The keys of registries as hints: whoever verifies learns whom to ask.
     for registry in registries.values() {
-        registry.registry().keys().iter().map(tellable).for_each(|key| contents.key(key));
+        registry.registry().keys().iter().cloned().for_each(|key| contents.key(key));
     }
     Ok(contents)
 }

@@ -17,7 +17,7 @@ use crate::escape::visible;
 use crate::key_file::{self, OWNER};
 use crate::moment;
 use crate::problem::Problem;
-use crate::registry::{Registry, tellable};
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::table;
 
@@ -268,7 +268,7 @@ fn revoke(session: &mut Session, name: &str) -> Result<()> {
 fn export(session: &mut Session, name: &str) -> Result<()> {
     let store = session.store()?;
     let registry = Registry::open(session, &store)?;
-    let key = registry.named(name).map(tellable).ok_or_else(|| no_key(name))?;
+    let key = registry.named(name).cloned().ok_or_else(|| no_key(name))?;
     session.out.document(&TrustRoot::new(vec![key]))
 }
 

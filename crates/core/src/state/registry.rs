@@ -34,7 +34,7 @@ impl Registry {
             revoked_at: None,
             roles: [Role::Owner].into(),
             tenant: None,
-            valid: Window { not_before: UnixMs(0), not_after: UnixMs(u64::MAX) },
+            valid: Window { not_before: UnixMs(0), not_after: UnixMs::LAST },
         });
         Ok(registry)
     }
