@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use rpds::RedBlackTreeMapSync;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::content::some;
 use crate::ids::Tenant;
@@ -81,12 +81,23 @@ pub struct TrustedKey {
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<UnixMs>,
     /// What it may sign.
+    #[serde(deserialize_with = "in_order")]
     pub roles: BTreeSet<Role>,
     /// The only tenant it may sign for; absent means every tenant.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<Tenant>,
     /// When it may sign.
     pub valid: Window,
+}
+
+/// Reads roles in the order that they are written in, so that one set has one form.
+fn in_order<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<Role>, D::Error> {
+    let listed = Vec::<Role>::deserialize(deserializer)?;
+    if listed.is_sorted_by(|one, next| one < next) {
+        return Ok(listed.into_iter().collect());
+    }
+    let order = Role::ALL.map(|role| format!("`{role}`")).join(", ");
+    Err(de::Error::custom(format_args!("roles are listed once each, in the order {order}")))
 }
 
 /// Why a signature does not count, although it may be genuine.

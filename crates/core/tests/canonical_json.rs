@@ -234,7 +234,8 @@ fn limits_hold_for_reading_and_writing() {
 #[test]
 fn only_the_canonical_spelling_passes_the_check() {
     let check = |text: &str| {
-        check_canonical(text.as_bytes(), Limits::DEFAULT).map_err(|e| e.problem().clone())
+        let checked = check_canonical(text.as_bytes(), Limits::DEFAULT);
+        checked.map(drop).map_err(|e| e.problem().clone())
     };
     for (text, offset) in [
         (r#"{"a":1, "b":2}"#, 7),
@@ -505,7 +506,7 @@ fn a_document_of_another_shape_names_the_place() {
     refused(r#"{"list":[{"n":1,"x":[2]}]}"#, "at `/list/0/x`: unknown field `x`, expected `n`");
     refused(r#"{"list":{}}"#, "at `/list`: invalid type: map, expected a sequence");
     refused("{}", "missing field `list`");
-    refused("[]", "invalid length 0, expected struct Outer with 1 element");
+    refused("[[]]", "invalid type: sequence, expected struct Outer");
 }
 
 fn string() -> impl Strategy<Value = String> {

@@ -1,16 +1,19 @@
 //! Signed documents and entries as bytes: what was signed is what is read, and there is one spelling.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-use gesta_core::body::{Origin, Purpose};
+use gesta_core::body::{Branch, BranchMode, Origin, Purpose};
+use gesta_core::digest::{Digest, Seed};
 use gesta_core::document::{FreezeTarget, RegistryItem};
-use gesta_core::entry::{Body, Entry, EntryError};
+use gesta_core::entry::{Body, Entry, EntryError, Kind};
 use gesta_core::ids::TrajectoryId;
-use gesta_core::json::Canon;
-use gesta_core::sample::{Cast, Dice, EPOCH, author};
+use gesta_core::json::{Canon, to_canonical};
+use gesta_core::sample::{Cast, Dice, EPOCH, author, person};
 use gesta_core::signed::{Document, Signed};
 use gesta_core::state::{Act, Admission, Failed, Offer, Scope, State};
+use gesta_core::trust::{Role, TrustedKey};
 use serde_json::{Value, json};
 
 const ID: TrajectoryId = TrajectoryId::from_bytes([7; 16]);
@@ -87,6 +90,7 @@ fn check<D: Document + Clone + Debug + PartialEq>(signed: &Signed<D>) {
     assert_eq!(back, *signed);
     assert!(back.verifies());
     assert_eq!(back.digest(), signed.digest());
+    assert_eq!(Canon::of(back.doc()).unwrap(), *signed.canon(), "{} written again", D::TYPE);
     assert_eq!(value["doc"]["type"], json!(D::TYPE));
 
     let mut all = Vec::new();
@@ -245,6 +249,33 @@ fn registrations() {
 }
 
 #[test]
+fn a_set_of_roles_has_one_order() {
+    let cast = Cast::new(1);
+    let trusted = TrustedKey {
+        roles: [Role::Operator, Role::Owner, Role::Issuer].into(),
+        ..cast.trust_root().keys[0].clone()
+    };
+    let read = |roles: Value| {
+        let mut value: Value = Canon::of(&trusted).unwrap().read().unwrap();
+        value["roles"] = roles;
+        Canon::of(&value).unwrap().read::<TrustedKey>()
+    };
+    assert_eq!(read(json!(["owner", "issuer", "operator"])).unwrap(), trusted);
+    assert!(read(json!([])).unwrap().roles.is_empty());
+    for other in [
+        json!(["issuer", "owner", "operator"]),
+        json!(["owner", "operator", "issuer"]),
+        json!(["owner", "owner", "issuer", "operator"]),
+        json!(["owner", "issuer", "operator", "owner"]),
+        json!(["owner", { "issuer": null }, "operator"]),
+    ] {
+        assert!(read(other.clone()).is_err(), "{other}");
+    }
+    let error = read(json!(["issuer", "owner"])).unwrap_err().to_string();
+    assert!(error.contains("in the order `owner`, `issuer`, `guardian`"), "{error}");
+}
+
+#[test]
 fn a_document_names_the_key_that_signs_it() {
     let cast = Cast::new(1);
     let writ = cast.standing_writ().unwrap().doc().clone();
@@ -356,4 +387,151 @@ fn integers_beyond_what_a_double_holds_are_refused() {
     // The largest one is fine as a number; it is then the chain's to refuse.
     let last = text.replacen("\"seq\":0", "\"seq\":9007199254740991", 1);
     assert_eq!(Entry::from_bytes(last.as_bytes()).unwrap().seq(), 9_007_199_254_740_991);
+}
+
+/// A value in another spelling that serde would read by itself.
+#[test]
+fn a_struct_is_an_object_and_a_word_is_a_string() {
+    let listed = |value: &Value| {
+        let fields = value.as_object().unwrap();
+        Value::Array(fields.values().cloned().collect())
+    };
+    refuses_edited(|value| *value = listed(value));
+    refuses_edited(|value| value["by"] = json!([null, value["by"]["principal"], null]));
+    refuses_edited(|value| value["body"] = listed(&value["body"]));
+    refuses_edited(|value| value["kind"] = json!({ "root": null }));
+    let window = "/body/purpose/session/writs/0/doc/window";
+    refuses_edited(|value| {
+        let inner = value.pointer_mut(window).unwrap();
+        *inner = listed(inner);
+    });
+    refuses_edited(|value| {
+        let effect = "/body/purpose/session/writs/0/doc/effect";
+        *value.pointer_mut(effect).unwrap() = json!({ "irreversible": null });
+    });
+}
+
+/// Entries of every kind, one for each set of fields that a kind was met with.
+fn entries_of_every_shape() -> Vec<Entry> {
+    let cast = Cast::new(1);
+    let mut met = BTreeMap::new();
+    let mut meet = |entry: &Entry| {
+        let value: Value = serde_json::from_slice(entry.bytes()).unwrap();
+        let mut fields = Vec::new();
+        pointers(&value, "", &mut fields);
+        let fields: BTreeSet<String> = fields.into_iter().collect();
+        met.entry((entry.kind(), fields)).or_insert_with(|| entry.clone());
+    };
+    for seed in 0..240 {
+        let mut dice = Dice::new(seed);
+        let mut now = EPOCH;
+        let mut admission = match seed % 4 {
+            0 => {
+                let mut admission = State::new(ID).admit();
+                let by = author(admission.state(), Act::Begin).unwrap();
+                admission.push(EPOCH, by, cast.registry_root().unwrap()).unwrap();
+                admission
+            }
+            1 => cast.begin_session(ID).unwrap(),
+            _ => cast.begin_job(ID).unwrap(),
+        };
+        cast.wander(&mut admission, 60, &mut now, &mut dice).unwrap();
+        for wanted in [Act::RequestCancel, Act::Complete, Act::EndCancelled, Act::EndFailed] {
+            let offers = admission.state().next(now);
+            let offer = offers.iter().find(|offer| offer.act == wanted);
+            if let Some(offer) = offer.filter(|_| wanted != Act::RequestCancel || seed % 3 == 0) {
+                cast.push(&mut admission, offer, now, &mut dice).unwrap();
+            }
+            cast.wander(&mut admission, 12, &mut now, &mut dice).unwrap();
+        }
+        if let Some((admitted, _)) = admission.finish() {
+            admitted.entries().iter().for_each(&mut meet);
+        }
+    }
+    meet(&branch(&cast));
+    met.into_values().collect()
+}
+
+fn branch(cast: &Cast) -> Entry {
+    let mut desk = Desk::session();
+    desk.does(Act::Start, "charge");
+    desk.does(Act::CommitEffect, "charge");
+    let source = desk.admission.state();
+    let into = TrajectoryId::from_bytes([8; 16]);
+    let head = source.head().unwrap();
+    let body = Body::Branch(Box::new(Branch {
+        compiler: String::new(),
+        mandate: cast.mandate(into).unwrap(),
+        mode: BranchMode::Ask,
+        note: String::new(),
+        principal: person().unwrap(),
+        seed: Seed::new(Digest::of(b"branch")),
+        source: ID,
+        source_commit: head.id,
+        source_head: head,
+    }));
+    let mut admission = source.branching(into).admit();
+    let by = author(admission.state(), Act::Begin).unwrap();
+    admission.push(EPOCH, by, body).unwrap().clone()
+}
+
+/// Whether the value there is someone else's JSON, in which an array is as good as an object.
+fn is_foreign(pointer: &str) -> bool {
+    pointer.split('/').any(|name| ["args", "found", "inline", "spec", "value"].contains(&name))
+}
+
+/// The orders in which an object's values may stand in an array: all of them if they are few.
+fn as_arrays(fields: &serde_json::Map<String, Value>) -> Vec<Value> {
+    let mut orders = vec![Vec::new()];
+    for value in fields.values() {
+        let places = |order: &Vec<Value>| if fields.len() <= 3 { 0 } else { order.len() };
+        orders = orders
+            .iter()
+            .flat_map(|order| {
+                (places(order)..=order.len()).map(|place| {
+                    let mut longer = order.clone();
+                    longer.insert(place, value.clone());
+                    longer
+                })
+            })
+            .collect();
+    }
+    orders.into_iter().map(Value::Array).collect()
+}
+
+#[test]
+fn every_value_of_every_entry_has_one_spelling() {
+    let entries = entries_of_every_shape();
+    let kinds: BTreeSet<Kind> = entries.iter().map(Entry::kind).collect();
+    assert_eq!(kinds.len(), Kind::ALL.len(), "{kinds:?}");
+    let mut tried = 0;
+    for entry in entries {
+        let read = Entry::from_bytes(entry.bytes()).unwrap();
+        assert_eq!(to_canonical(read.payload()).unwrap(), entry.bytes(), "written again");
+        let value: Value = serde_json::from_slice(entry.bytes()).unwrap();
+        let mut all = Vec::new();
+        pointers(&value, "", &mut all);
+        for pointer in all {
+            let others = match value.pointer(&pointer).unwrap() {
+                Value::Object(fields) => as_arrays(fields),
+                Value::String(text) => vec![json!({ text: null }), json!([text])],
+                Value::Number(number) => vec![json!(number.to_string()), json!([number])],
+                Value::Null | Value::Bool(_) => vec![json!([]), json!({})],
+                Value::Array(items) => {
+                    let places = items.iter().enumerate();
+                    vec![places.map(|(place, item)| (place.to_string(), item.clone())).collect()]
+                }
+            };
+            for other in others {
+                let mut altered = value.clone();
+                *altered.pointer_mut(&pointer).unwrap() = other.clone();
+                let bytes = to_canonical(&altered).unwrap();
+                let accepted = Entry::from_bytes(&bytes).is_ok();
+                let kind = entry.kind();
+                assert_eq!(accepted, is_foreign(&pointer), "{kind}: {pointer} as {other}");
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 2_000, "{tried}");
 }

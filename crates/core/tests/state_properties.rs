@@ -1,6 +1,6 @@
 //! The state machine against generated histories: what is offered is accepted, what is not offered
 //! is refused, everything open can be closed, and there is always a way out.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 

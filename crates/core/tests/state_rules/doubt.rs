@@ -55,7 +55,7 @@ fn what_is_sent_again_keeps_its_class() {
         edit::permit(&scene.cast, scene.started("charge"), |permit| permit.effect = Effect::Read);
     scene.refuses(milder, Why::Permit("effect"));
     let other = edit::permit(&scene.cast, scene.started("charge"), |permit| {
-        permit.recovery = Recovery::Keyed
+        permit.recovery = Recovery::Keyed;
     });
     scene.refuses(other, Why::Permit("recovery"));
     scene.accepts(scene.started("charge"));
