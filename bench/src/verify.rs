@@ -121,7 +121,7 @@ fn signatures(entries: &[Entry]) -> Vec<(KeyId, &[u8], &Signature)> {
     for entry in entries {
         match &entry.payload().body {
             Body::Started(started) => {
-                found.extend([bare(&started.decision), bare(&started.permit)])
+                found.extend([bare(&started.decision), bare(&started.permit)]);
             }
             Body::Commit(commit) => {
                 if let Origin::Effect { receipt, .. } = &commit.origin {

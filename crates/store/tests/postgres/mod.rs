@@ -79,7 +79,7 @@ impl Place {
         let started = Instant::now();
         while watcher.query_one(sql, &[&self.name]).await.unwrap().get::<_, i64>(0) != count {
             assert!(started.elapsed() < Duration::from_secs(20), "nothing waits for a lock");
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::task::yield_now().await; // asking takes time
         }
     }
 }
@@ -94,6 +94,6 @@ fn authority() -> PathBuf {
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| {
-        panic!("`{name}` is not set: run this with `cargo xtask postgres -- cargo test ...`, which starts a server")
+        panic!("`{name}` is not set: run `cargo xtask test`, which starts a server")
     })
 }
