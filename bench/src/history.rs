@@ -2,10 +2,13 @@
 //! that making them is not what is measured.
 
 use anyhow::{Context, Result};
+use gesta_core::content::Content;
 use gesta_core::document::Recovery;
+use gesta_core::entry::Body;
 use gesta_core::ids::TrajectoryId;
+use gesta_core::json::Canon;
 use gesta_core::projection::Admitted;
-use gesta_core::sample::{Cast, Dice, EPOCH};
+use gesta_core::sample::{Cast, Dice, EPOCH, author};
 use gesta_core::state::{Act, Admission, Offer, Scope, State, Status};
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Effect;
@@ -63,6 +66,28 @@ pub(crate) fn session(number: u64, entries: usize) -> Result<Vec<Admitted>> {
         state = next;
     }
     Ok(list)
+}
+
+/// The first append of a session, and one append of `entries` results of about 1 KiB that no call
+/// stands behind: entries without signatures.
+pub(crate) fn results(number: u64, entries: usize) -> Result<Vec<Admitted>> {
+    let cast = cast();
+    let mut dice = Dice::new(number);
+    let (begun, state) =
+        cast.begin_session(trajectory(number))?.finish().context("a session begins")?;
+    let mut admission = state.admit();
+    let observation = Content::Inline(Canon::of(&vec!["a line of text".repeat(3); 12])?);
+    for _ in 0..entries {
+        let offer = Offer { act: Act::CommitComputed, on: Scope::NewStep };
+        let mut body = cast.body(admission.state(), &offer, EPOCH, &mut dice)?;
+        if let Body::Commit(commit) = &mut body {
+            commit.observation = observation.clone();
+        }
+        let by = author(admission.state(), offer.act)?;
+        admission.push(EPOCH, by, body)?;
+    }
+    let (admitted, _) = admission.finish().context("entries were added")?;
+    Ok(vec![begun, admitted])
 }
 
 /// How many steps of a state are done: what a benchmark claims to have made must be there.

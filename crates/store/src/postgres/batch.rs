@@ -15,8 +15,6 @@ use crate::error::{AppendError, StoreError};
 
 /// The most appends in one batch.
 const MAX_APPENDS: usize = 256;
-/// A batch of so many appends costs little more than one of them.
-const SMALL: usize = 8;
 /// A batch is closed when its entries reach this size.
 const MAX_BYTES: usize = 4 << 20;
 
@@ -98,15 +96,7 @@ impl QueueState {
     }
 
     /// What may go now, at most one append of each trajectory, sorted by trajectory.
-    ///
-    /// Beside a batch that is not small, another one goes only if it is twice as large. Under load,
-    /// appends then gather into few large batches and share their commits; without load, nobody
-    /// waits for the batch before.
     fn take(&mut self) -> Vec<Waiting> {
-        let under_way = self.under_way.len();
-        if under_way > SMALL && self.waiting.len() < 2 * under_way {
-            return Vec::new();
-        }
         let (mut batch, mut staying, mut bytes) = (Vec::new(), VecDeque::new(), 0);
         while let Some(waiting) = self.waiting.pop_front() {
             if waiting.answer.is_closed() {

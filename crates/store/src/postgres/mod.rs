@@ -91,7 +91,9 @@ const CLAIM_WINDOW: i64 = 64;
 pub struct Options {
     /// The most connections.
     pub max_connections: usize,
-    /// How many batches of appends may be on their way at once.
+    /// How many batches of appends may be on their way at once. One is the fastest where a commit
+    /// takes a few milliseconds: all who wait share the next one. More of them shorten the wait where
+    /// commits are slow, as with a synchronous standby far away.
     pub append_batches: usize,
     /// The certificate authority of the server, PEM. Given one, the connection is encrypted and the
     /// server verified, whatever the URL prefers. Without one, `sslmode=require` verifies against
@@ -108,7 +110,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             max_connections: 8,
-            append_batches: 2,
+            append_batches: 1,
             ca_file: None,
             application_name: "gesta".into(),
             schema: None,
