@@ -13,8 +13,11 @@ mod verify;
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use table::Table;
+
+/// What can be measured by itself.
+const PARTS: [&str; 4] = ["sqlite", "postgres", "verify", "growth"];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +26,9 @@ fn main() -> Result<()> {
     {
         return verify::peak_memory(Path::new(file));
     }
+    if let Some(unknown) = args.iter().find(|arg| !PARTS.contains(&arg.as_str())) {
+        bail!("unknown part `{unknown}`; there are {}", PARTS.join(", "));
+    }
     // Beside the build, not in the temporary directory: that may be memory, and memory has no fsync.
     std::fs::create_dir_all("target")?;
     let place = tempfile::Builder::new().prefix("gesta-bench-").tempdir_in("target")?;
@@ -30,11 +36,20 @@ fn main() -> Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut table = Table::default();
 
+    let wanted = |part: &str| args.is_empty() || args.iter().any(|arg| arg == part);
     limits::sync(place.path(), &mut table)?;
-    sqlite::append(place.path(), &runtime, &mut table)?;
-    postgres::append(&runtime, &mut table)?;
-    verify::rates(place.path(), &mut table)?;
-    growth::append(place.path(), &runtime, &mut table)?;
+    if wanted("sqlite") {
+        sqlite::append(place.path(), &runtime, &mut table)?;
+    }
+    if wanted("postgres") {
+        postgres::append(&runtime, &mut table)?;
+    }
+    if wanted("verify") {
+        verify::rates(place.path(), &mut table)?;
+    }
+    if wanted("growth") {
+        growth::append(place.path(), &runtime, &mut table)?;
+    }
 
     print!("{table}");
     Ok(())

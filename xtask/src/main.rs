@@ -28,7 +28,7 @@ const COMMANDS: &[Command] = &[
     Command { name: "tidy", arguments: "", about: "check the style that rustfmt and clippy cannot see", run: tidy::run },
     Command { name: "deps", arguments: "[--bless]", about: "check layers, licences, sources and the core's allowlist; --bless rewrites the allowlist", run: deps::run },
     Command { name: "postgres", arguments: "[-- CMD ...]", about: "start a throw-away PostgreSQL and stay, or run CMD with its variables set", run: postgres::run },
-    Command { name: "bench", arguments: "", about: "measure appends and verification against the machine's own limits, as a table", run: bench::run },
+    Command { name: "bench", arguments: "[PART ...]", about: "measure against the machine's own limits, as a table; PART: sqlite, postgres, verify, growth", run: bench::run },
     Command { name: "vectors", arguments: "[--check]", about: "write vectors/ again, or compare it with what would be written", run: vectors::run },
 ];
 

@@ -28,9 +28,8 @@ pub(super) struct Batches {
 impl Batches {
     /// Starts `tasks` tasks on the current runtime.
     pub(super) fn start(link: &Link, tasks: usize) -> Self {
-        let tasks = tasks.max(1);
-        let queue = Arc::new(Queue { tasks, state: Mutex::default(), wake: Notify::new() });
-        for _ in 0..tasks {
+        let queue = Arc::new(Queue { state: Mutex::default(), wake: Notify::new() });
+        for _ in 0..tasks.max(1) {
             let carrier = Carrier(Arc::clone(&queue));
             tokio::spawn(carry(carrier, link.clone()));
         }
@@ -42,7 +41,7 @@ impl Batches {
         let (answer, answered) = oneshot::channel();
         {
             let mut state = self.queue.state();
-            if state.ended(self.queue.tasks) {
+            if state.closed {
                 return Err(AppendError::Refused(StoreError::Closed));
             }
             state.waiting.push_back(Waiting { admitted, answer });
@@ -55,15 +54,11 @@ impl Batches {
 
 impl Drop for Batches {
     fn drop(&mut self) {
-        self.queue.state().closed = true;
-        self.queue.wake.notify_waiters();
-        // A task between looking and waiting takes the permit, and passes it on when it ends.
-        self.queue.wake.notify_one();
+        self.queue.close();
     }
 }
 
 struct Queue {
-    tasks: usize,
     state: Mutex<QueueState>,
     wake: Notify,
 }
@@ -74,7 +69,6 @@ struct QueueState {
     /// Trajectories with an append on its way. The next one of each stays until that is settled:
     /// sent beside it, it would only wait for the other's lock, and its batch with it.
     under_way: BTreeSet<TrajectoryId>,
-    tasks_ended: usize,
     closed: bool,
 }
 
@@ -88,13 +82,22 @@ impl Queue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Nothing is appended any more. Those who wait are told, since their answers are dropped.
+    fn close(&self) {
+        let waiting = {
+            let mut state = self.state();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(waiting);
+        self.wake.notify_waiters();
+        // For a task between looking and waiting.
+        self.wake.notify_one();
+    }
 }
 
 impl QueueState {
-    fn ended(&self, tasks: usize) -> bool {
-        self.closed || self.tasks_ended == tasks
-    }
-
     /// What may go now, at most one append of each trajectory, sorted by trajectory.
     fn take(&mut self) -> Vec<Waiting> {
         let (mut batch, mut staying, mut bytes) = (Vec::new(), VecDeque::new(), 0);
@@ -120,18 +123,13 @@ impl QueueState {
     }
 }
 
-/// A running task's share of the queue. When the last one is gone, with its runtime perhaps, those
-/// who wait are told.
+/// A running task's hold on the queue. A task ends with the store, or before it with its runtime:
+/// then nobody is there to carry what it leaves, and the queue closes.
 struct Carrier(Arc<Queue>);
 
 impl Drop for Carrier {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.tasks_ended += 1;
-        if state.ended(self.0.tasks) {
-            state.waiting.clear();
-        }
-        self.0.wake.notify_one();
+        self.0.close();
     }
 }
 

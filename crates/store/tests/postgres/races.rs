@@ -51,7 +51,9 @@ async fn every_place_is_won_once() {
     const JOBS: u8 = 12;
     const ROUNDS: usize = 15;
     let place = Place::new();
-    let stores = [Arc::new(place.open().await), Arc::new(place.open().await)];
+    let several = Options { append_batches: 3, ..place.options() };
+    let several = PostgresStore::connect(&url(), &several).await.unwrap();
+    let stores = [Arc::new(place.open().await), Arc::new(several)];
     let mut jobs: Vec<_> = (1..=JOBS).map(|number| Job::new(number, AT)).collect();
     for job in &mut jobs {
         stores[0].append(job.begin()).await.unwrap();
