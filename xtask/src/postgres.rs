@@ -67,11 +67,6 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts a cluster and returns when it accepts connections.
     pub(crate) fn start() -> Result<Cluster> {
-        if tool::find("openssl").is_none() {
-            bail!(
-                "no `openssl` in PATH to make the server's certificate; install it (Debian: apt-get install openssl)"
-            );
-        }
         let bin = binaries::find_or_install()?;
         let user = User::choose()?;
         // Another process may take the free port before PostgreSQL does.

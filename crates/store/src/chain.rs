@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use gesta_core::body::End;
 use gesta_core::digest::EntryId;
 use gesta_core::entry::{Body, Entry, EntryError, Head};
 use gesta_core::ids::TrajectoryId;
@@ -110,11 +109,6 @@ impl Chain {
     /// The state as of the newest entry that was read or appended.
     pub fn state(&self) -> &State {
         &self.state
-    }
-
-    /// How the trajectory ended, if it has.
-    pub fn ended(&self) -> Option<End> {
-        self.state.ended()
     }
 
     /// Folds what others have appended since.

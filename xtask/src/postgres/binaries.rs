@@ -10,24 +10,25 @@ use anyhow::{Context, Result, bail};
 use crate::tool;
 
 const DEBIAN: &str = "/usr/lib/postgresql";
-const REMEDY: &str = "install PostgreSQL so that `initdb` and `postgres` are in PATH (Debian: apt-get install postgresql)";
+const REMEDY: &str = "install PostgreSQL and OpenSSL so that `initdb`, `postgres` and `openssl` are in PATH (Debian: apt-get install postgresql openssl)";
 
 /// The directory with `initdb` and `postgres`.
 pub(super) fn find_or_install() -> Result<PathBuf> {
-    if let Some(bin) = find() {
+    // `openssl` makes the server's certificate.
+    if let Some(bin) = find().filter(|_| tool::find("openssl").is_some()) {
         return Ok(bin);
     }
     let is_root = tool::output(Command::new("id").arg("-u"))?.trim() == "0";
     if !is_root || tool::find("apt-get").is_none() {
-        bail!("PostgreSQL is not installed; {REMEDY}");
+        bail!("PostgreSQL or OpenSSL is not installed; {REMEDY}");
     }
-    eprintln!("PostgreSQL is not installed; installing Debian's package");
+    eprintln!("PostgreSQL or OpenSSL is not installed; installing Debian's packages");
     let apt = |args: &[&str]| {
         let mut command = Command::new("apt-get");
         tool::run(command.args(args).env("DEBIAN_FRONTEND", "noninteractive")).context(REMEDY)
     };
     apt(&["update", "-qq"])?;
-    apt(&["install", "-y", "-qq", "--no-install-recommends", "postgresql"])?;
+    apt(&["install", "-y", "-qq", "--no-install-recommends", "postgresql", "openssl"])?;
     match find() {
         Some(bin) => Ok(bin),
         None => {
