@@ -29,15 +29,17 @@ pub(crate) fn sync(place: &Path, table: &mut Table) -> Result<()> {
 pub(crate) fn bare_sqlite(file: &Path, appends: &[Admitted]) -> Result<f64> {
     let db = Connection::open(file)?;
     db.execute_batch(
-        "PRAGMA journal_mode = WAL;
+        "PRAGMA page_size = 1024;
+         PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
+         PRAGMA wal_autocheckpoint = 4000;
          CREATE TABLE entries (
-             trajectory BLOB NOT NULL, seq INTEGER NOT NULL, id BLOB NOT NULL, bytes BLOB NOT NULL,
+             trajectory BLOB NOT NULL, seq INTEGER NOT NULL, ids BLOB NOT NULL, bytes BLOB NOT NULL,
              UNIQUE (trajectory, seq)
          );",
     )?;
     let mut insert =
-        db.prepare("INSERT INTO entries (trajectory, seq, id, bytes) VALUES (?1, ?2, ?3, ?4)")?;
+        db.prepare("INSERT INTO entries (trajectory, seq, ids, bytes) VALUES (?1, ?2, ?3, ?4)")?;
     let rows: Vec<_> = appends.iter().flat_map(|append| append.entries()).collect();
     let (took, result) = time(|| {
         rows.iter().try_for_each(|entry| {

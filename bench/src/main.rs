@@ -5,6 +5,7 @@
 
 mod growth;
 mod history;
+mod jobs;
 mod limits;
 mod postgres;
 mod sqlite;
@@ -17,7 +18,7 @@ use anyhow::{Result, bail};
 use table::Table;
 
 /// What can be measured by itself.
-const PARTS: [&str; 4] = ["sqlite", "postgres", "verify", "growth"];
+const PARTS: [&str; 5] = ["sqlite", "postgres", "verify", "growth", "jobs"];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -49,6 +50,10 @@ fn main() -> Result<()> {
     }
     if wanted("growth") {
         growth::append(place.path(), &runtime, &mut table)?;
+    }
+
+    if wanted("jobs") {
+        jobs::run(place.path(), &runtime, &mut table)?;
     }
 
     print!("{table}");

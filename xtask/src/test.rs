@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a commit, cheapest first.
 //!
-//! Needs nothing prepared: what a test stands on (PostgreSQL, its certificate) is set up here.
+//! Needs nothing prepared: what a test stands on (PostgreSQL, its certificate, MCP servers) is set up here.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::postgres::Cluster;
-use crate::{deps, tidy, tool};
+use crate::{deps, servers, tidy, tool};
 
 const EVERYTHING: [&str; 2] = ["--workspace", "--all-features"];
 
@@ -32,8 +32,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let mut clippy = tool::cargo(&["clippy", "--all-targets"]);
         tool::run(clippy.args(EVERYTHING).args(["--", "-D", "warnings"]))
     })?;
+    let servers = step("MCP servers", servers::prepare)?;
     let cluster = step("start PostgreSQL", Cluster::start)?;
-    step("tests", || tool::run(runner().args(for_runner).envs(cluster.variables())))?;
+    step("tests", || {
+        let mut runner = runner();
+        runner.args(for_runner).envs(cluster.variables()).envs([servers.variable()]);
+        tool::run(&mut runner)
+    })?;
     if for_runner.is_empty() {
         step("doc tests", || {
             let mut doc_tests = tool::cargo(&["test", "--doc", "--quiet"]);

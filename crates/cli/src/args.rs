@@ -6,20 +6,27 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-use crate::commands::{completions, demo, doctor, export, init, keys, log, show, verify};
+use crate::commands::{
+    cancel, check, completions, confirm, demo, doctor, doubts, export, graph, init, jobs, keys,
+    log, resolve, resume, run, show, signal, submit, tools, verify, worker, workers,
+};
 use crate::session::Session;
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  ok
   1  error: it could not be done, or `doctor` found something wrong
-  2  usage: the command line was not understood
+  2  bad input: the command line, a job file, its input, tools or settings were refused
   3  tampered: something was changed, moved, cut or forged
   4  untrusted: intact, but signed by a key that is not trusted for it
   5  incomplete: something that is needed to tell is missing
-  6  unreadable: damaged, or made by a newer gesta";
+  6  unreadable: damaged, or made by a newer gesta
+  10 failed: the job has failed, or a tool is not what it declares
+  11 cancelled: the job was cancelled
+  12 in doubt: the job waits for an operator; see `gesta doubts`
+  13 interrupted: told to stop; `gesta resume` goes on";
 
-/// A ledger for agents that act: authorised before, provable afterwards.
+/// A runtime for agents that act: authorised before, at most once, provable afterwards.
 #[derive(Debug, Parser)]
 #[command(name = "gesta", version, after_help = EXIT_CODES, propagate_version = false)]
 pub(crate) struct Arguments {
@@ -92,6 +99,20 @@ pub(crate) enum LogFormat {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(run::Arguments),
+    Check(check::Arguments),
+    Graph(graph::Arguments),
+    Submit(submit::Arguments),
+    Worker(worker::Arguments),
+    Workers(workers::Arguments),
+    Jobs(jobs::Arguments),
+    Resume(resume::Arguments),
+    Signal(signal::Arguments),
+    Cancel(cancel::Arguments),
+    Doubts(doubts::Arguments),
+    Resolve(resolve::Arguments),
+    Confirm(confirm::Arguments),
+    Tools(tools::Arguments),
     Init(init::Arguments),
     Keys(keys::Arguments),
     Log(log::Arguments),
@@ -107,6 +128,20 @@ impl Command {
     /// Runs it. What comes back is the exit code.
     pub(crate) fn run(self, session: &mut Session) -> anyhow::Result<u8> {
         match self {
+            Self::Run(arguments) => run::run(session, &arguments),
+            Self::Check(arguments) => check::run(session, &arguments),
+            Self::Graph(arguments) => graph::run(session, &arguments),
+            Self::Submit(arguments) => submit::run(session, &arguments),
+            Self::Worker(arguments) => worker::run(session, &arguments),
+            Self::Workers(arguments) => workers::run(session, &arguments),
+            Self::Jobs(arguments) => jobs::run(session, &arguments),
+            Self::Resume(arguments) => resume::run(session, &arguments),
+            Self::Signal(arguments) => signal::run(session, &arguments),
+            Self::Cancel(arguments) => cancel::run(session, &arguments),
+            Self::Doubts(arguments) => doubts::run(session, &arguments),
+            Self::Resolve(arguments) => resolve::run(session, &arguments),
+            Self::Confirm(arguments) => confirm::run(session, &arguments),
+            Self::Tools(arguments) => tools::run(session, &arguments),
             Self::Init(arguments) => init::run(session, &arguments),
             Self::Keys(arguments) => keys::run(session, arguments),
             Self::Log(arguments) => log::run(session, &arguments),
@@ -120,12 +155,38 @@ impl Command {
     }
 }
 
-/// Begins logging to stderr: warnings, with `-v` what Gesta does, with `-vv` everything.
+/// Commands that this program gives to itself: they are in no list and no help.
+#[derive(Debug, Parser)]
+#[command(name = "gesta")]
+pub(crate) struct Internal {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: InternalCommand,
+}
+
+/// See [`Internal`].
+#[derive(Debug, Subcommand)]
+pub(crate) enum InternalCommand {
+    UnderTest(tools::UnderTest),
+}
+
+impl InternalCommand {
+    /// Runs it. What comes back is the exit code.
+    pub(crate) fn run(self, session: &mut Session) -> anyhow::Result<u8> {
+        match self {
+            Self::UnderTest(arguments) => tools::under_test(session, &arguments),
+        }
+    }
+}
+
+/// Begins logging to stderr: warnings, with `-v` what Gesta does, with `-vv` everything but what the
+/// MCP library says: it writes out messages, and they may hold secrets.
 pub(crate) fn start_logs(global: &Global) {
     let filter = match global.verbose {
-        0 => "warn",
-        1 => "info,gesta=debug,gesta_store=debug",
-        _ => "trace",
+        0 => "warn,rmcp=off",
+        1 => "info,gesta=debug,gesta_store=debug,gesta_runtime=debug,rmcp=off",
+        _ => "trace,rmcp=off",
     };
     let logs = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(filter))

@@ -8,10 +8,8 @@ use anyhow::{Context as _, Result};
 use gesta_core::keys::{KeyId, PrivateKey};
 
 use crate::durable::{self, Readers};
+use crate::entropy;
 use crate::problem::Problem;
-
-/// The key that registers all others.
-pub(crate) const OWNER: &str = "owner";
 
 /// A key file holds a hundred-odd bytes.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -33,10 +31,7 @@ pub(crate) fn path(keys: &Path, name: &str) -> PathBuf {
 
 /// Draws a new key.
 pub(crate) fn draw() -> Result<PrivateKey> {
-    let mut seed = [0; 32];
-    getrandom::fill(&mut seed)
-        .map_err(|error| Problem::new(format!("the system gives no random bytes: {error}")))?;
-    Ok(PrivateKey::from_seed(&seed))
+    Ok(PrivateKey::from_seed(&entropy::bytes()?))
 }
 
 /// Keeps a key in a new file.

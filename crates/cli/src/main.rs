@@ -4,33 +4,60 @@
 mod args;
 mod chains;
 mod commands;
+mod confirmations;
+mod deeds;
+mod doubts;
+mod driving;
 mod durable;
+mod entropy;
 mod escape;
+mod interrupt;
+mod job_file;
 mod key_file;
+mod live;
 mod moment;
+mod outcome;
 mod output;
 mod place;
 mod problem;
 mod reference;
 mod registry;
 mod session;
+mod settings;
 mod signatures;
 mod table;
 mod timeline;
+mod toolbox;
+mod undos;
+mod workshop;
 mod workspace;
+mod writs;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::Arguments;
+use crate::args::{Arguments, Global, Internal};
 use crate::session::Session;
 
 fn main() -> ExitCode {
+    let first = std::env::args_os().nth(1).unwrap_or_default();
+    // The supervisor of a tool must find this process as it was started: no threads, no output.
+    if first == toolbox::SUPERVISE {
+        return gesta_runtime::tools::supervise();
+    }
+    if first == commands::tools::UNDER_TEST {
+        let Internal { global, command } = Internal::parse();
+        return run(global, |session| command.run(session));
+    }
     let Arguments { global, command } = Arguments::parse();
+    run(global, |session| command.run(session))
+}
+
+fn run(global: Global, command: impl FnOnce(&mut Session) -> anyhow::Result<u8>) -> ExitCode {
     args::start_logs(&global);
     let colour = global.color;
-    match Session::new(global).and_then(|mut session| command.run(&mut session)) {
+    match Session::new(global).and_then(|mut session| command(&mut session)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => ExitCode::from(problem::print(&error, colour)),
     }

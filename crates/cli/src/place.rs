@@ -3,24 +3,28 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "postgres")]
+use std::time::Duration;
 
 use anyhow::Result;
 use gesta_store::Store;
 
 use crate::problem::Problem;
+use crate::settings::PostgresSettings;
 
 /// A SQLite file or a PostgreSQL database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Sqlite(PathBuf),
-    Postgres { url: String, ca_file: Option<PathBuf> },
+    Postgres { url: String, settings: PostgresSettings },
 }
 
 impl Place {
     /// Reads a place; a relative path is meant from `directory`.
     pub(crate) fn parse(text: &str, directory: &Path) -> Result<Self, Problem> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self::Postgres { url: text.to_owned(), ca_file: None });
+            let settings = PostgresSettings::default();
+            return Ok(Self::Postgres { url: text.to_owned(), settings });
         }
         if text.is_empty() || text.contains("://") {
             return Err(Problem::new(format!("`{}` is not a store", without_password(text)))
@@ -31,10 +35,27 @@ impl Place {
 
     /// The same place, whose server is known by this certificate authority.
     pub(crate) fn verified_by(mut self, authority: Option<&Path>) -> Self {
-        if let Self::Postgres { ca_file, .. } = &mut self {
-            *ca_file = authority.map(Path::to_owned);
+        if let (Self::Postgres { settings, .. }, Some(authority)) = (&mut self, authority) {
+            settings.ca = Some(authority.to_owned());
         }
         self
+    }
+
+    /// The same place, reached as the workspace says.
+    pub(crate) fn reached(mut self, as_said: PostgresSettings) -> Self {
+        if let Self::Postgres { settings, .. } = &mut self {
+            *settings = as_said;
+        }
+        self
+    }
+
+    /// How long a lease lasts unless the workspace says so. On one machine the death of a worker is
+    /// seen at once; on several only its lease tells.
+    pub(crate) fn lease_ms(&self) -> u64 {
+        match self {
+            Self::Sqlite(_) => 10_000,
+            Self::Postgres { .. } => 2_000,
+        }
     }
 
     /// Whether a SQLite file is already there.
@@ -42,6 +63,20 @@ impl Place {
         match self {
             Self::Sqlite(path) => Some(path),
             Self::Postgres { .. } => None,
+        }
+    }
+
+    /// Where workers of this machine show that they are alive, if one machine is all there is, and
+    /// where they keep what the store could not be told.
+    pub(crate) fn of_workers(&self, workspace: &Path) -> (Option<PathBuf>, PathBuf) {
+        let beside = |path: &Path, what: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(what);
+            PathBuf::from(name)
+        };
+        match self {
+            Self::Sqlite(path) => (Some(beside(path, ".workers")), beside(path, ".spool")),
+            Self::Postgres { .. } => (None, workspace.join("gesta.spool")),
         }
     }
 
@@ -70,9 +105,18 @@ impl Place {
             #[cfg(not(feature = "sqlite"))]
             Self::Sqlite(_) => Err(self.not_built("SQLite", "sqlite").into()),
             #[cfg(feature = "postgres")]
-            Self::Postgres { url, ca_file } => {
+            Self::Postgres { url, settings } => {
                 use gesta_store::postgres::{Options, PostgresStore};
-                let options = Options { ca_file: ca_file.clone(), ..Options::default() };
+                let default = Options::default();
+                let connections = settings.connections.map(|most| most.get() as usize);
+                let timeout = settings.timeout.map(|ms| Duration::from_millis(ms.ms()));
+                let options = Options {
+                    max_connections: connections.unwrap_or(default.max_connections),
+                    timeout: timeout.unwrap_or(default.timeout),
+                    ca_file: settings.ca.clone(),
+                    password: settings.password()?.map(Into::into),
+                    ..default
+                };
                 Ok(Arc::new(PostgresStore::connect(url, &options).await?))
             }
             #[cfg(not(feature = "postgres"))]

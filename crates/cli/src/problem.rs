@@ -6,11 +6,14 @@ use std::io::Write as _;
 
 use anstyle::{AnsiColor, Style};
 use gesta_core::verification::Class;
+use gesta_runtime::RunError;
 use gesta_store::{AppendError, ChainError, StoreError};
 
 use crate::args::Color;
 
 const ERROR: u8 = 1;
+/// What the user gave was refused: the command line, a job file, tools, arguments.
+pub(crate) const BAD_INPUT: u8 = 2;
 
 /// An error with advice.
 #[derive(Debug)]
@@ -29,6 +32,12 @@ impl Problem {
     /// What to do about it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// What the user gave is at fault: the exit code says so.
+    pub(crate) fn bad_input(mut self) -> Self {
+        self.code = BAD_INPUT;
         self
     }
 
@@ -77,7 +86,10 @@ fn advice(error: &anyhow::Error) -> Option<String> {
 
 fn code_of(error: &anyhow::Error) -> u8 {
     let unreadable = Class::Unreadable.exit_code();
-    match error.downcast_ref::<ChainError>() {
+    if let Some(RunError::OtherJob { .. }) = error.downcast_ref::<RunError>() {
+        return BAD_INPUT;
+    }
+    match chain_error(error) {
         Some(
             ChainError::Altered { .. } | ChainError::Illegal { .. } | ChainError::Damaged { .. },
         ) => return Class::Tampered.exit_code(),
@@ -91,12 +103,20 @@ fn code_of(error: &anyhow::Error) -> u8 {
     }
 }
 
+/// The chain's own error, however it was wrapped.
+fn chain_error(error: &anyhow::Error) -> Option<&ChainError> {
+    match error.downcast_ref::<RunError>() {
+        Some(RunError::Chain(chain)) => Some(chain),
+        _ => error.downcast_ref::<ChainError>(),
+    }
+}
+
 /// The store's own error, however it was wrapped.
 fn store_error(error: &anyhow::Error) -> Option<&StoreError> {
     if let Some(store) = error.downcast_ref::<StoreError>() {
         return Some(store);
     }
-    match error.downcast_ref::<ChainError>()? {
+    match chain_error(error)? {
         ChainError::Store(store)
         | ChainError::Append(AppendError::Refused(store) | AppendError::Unknown(store)) => {
             Some(store)

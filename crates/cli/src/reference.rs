@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::ids::TrajectoryId;
+use gesta_core::projection::TrajectoryKind;
 use gesta_store::{Listing, Store, StoredEntry};
 
 use crate::problem::Problem;
@@ -37,6 +38,20 @@ pub(crate) async fn trajectory(store: &Arc<dyn Store>, text: &str) -> Result<Tra
             let list: String = several.iter().take(SHOWN).map(|id| format!("\n  {id}")).collect();
             Err(Problem::new(format!("`{text}` names several trajectories:{list}{more}"))
                 .hint("give more digits")
+                .into())
+        }
+    }
+}
+
+/// Refuses a trajectory that nobody drives.
+pub(crate) async fn is_job(store: &Arc<dyn Store>, trajectory: TrajectoryId) -> Result<()> {
+    let row = store.trajectory(trajectory).await?;
+    match row.map(|row| row.summary.kind) {
+        Some(TrajectoryKind::Job) => Ok(()),
+        kind => {
+            let kind = kind.map_or_else(|| "not there".to_owned(), |kind| format!("a {kind}"));
+            Err(Problem::new(format!("{trajectory} is {kind}, not a job"))
+                .hint("`gesta jobs` lists the jobs")
                 .into())
         }
     }

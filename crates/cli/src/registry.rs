@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use gesta_core::body::Registration;
-use gesta_core::document::{RegistrationStatement, RegistryItem};
-use gesta_core::entry::{Author, Body, EntryError};
+use gesta_core::document::RegistryItem;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::TrajectoryKind;
-use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::{Admission, AdmitError};
-use gesta_core::time::UnixMs;
 use gesta_core::trust::{Keyring, TrustedKey};
-use gesta_store::{Chain, ChainError, Listing, Store};
+use gesta_runtime::authority;
+use gesta_store::{Chain, Listing, Store};
 
 use crate::problem::Problem;
 use crate::session::Session;
@@ -82,35 +78,12 @@ impl Registry {
         signer: &PrivateKey,
     ) -> Result<()> {
         let now = Session::now();
-        let append = self.chain.append(|admission| register(admission, item, signer, now));
+        let append =
+            self.chain.append(|admission| authority::register(admission, item, signer, now));
         let head = session.wait(append)?;
         tracing::info!(registry = %self.id(), seq = head.seq, "registered");
         Ok(())
     }
-}
-
-/// Adds a registration to what is about to be appended.
-pub(crate) fn register(
-    admission: &mut Admission,
-    item: &RegistryItem,
-    signer: &PrivateKey,
-    now: UnixMs,
-) -> Result<(), ChainError> {
-    let refused = |why: String| ChainError::from(AdmitError::from(EntryError::Shape(why)));
-    let state = admission.state();
-    let parent = state.head().ok_or_else(|| refused("the registry has not begun".to_owned()))?.id;
-    let statement = RegistrationStatement {
-        at: now,
-        item: item.clone(),
-        key: signer.id(),
-        parent,
-        registry: state.trajectory(),
-        type_: Tag::default(),
-    };
-    let statement = Signed::sign(statement, signer).map_err(|error| refused(error.to_string()))?;
-    let by = Author::Principal("owner".parse().map_err(|e| refused(format!("{e}")))?);
-    admission.push(now, by, Body::Registration(Box::new(Registration { statement })))?;
-    Ok(())
 }
 
 /// Every registry of a store.

@@ -67,11 +67,21 @@ impl Session {
     pub(crate) fn place(&self) -> Result<Place> {
         let authority = self.global.store_ca.as_deref();
         if let Some(store) = &self.global.store {
-            return Ok(Place::parse(store, Path::new(""))?.verified_by(authority));
+            let place = Place::parse(store, Path::new(""))?;
+            // The workspace says how; a store by itself needs none.
+            let place = match (place.file(), Self::find_workspace()) {
+                (None, Ok(Some(Workspace { config, directory, .. }))) => {
+                    place.reached(config.postgres.within(&directory))
+                }
+                _ => place,
+            };
+            return Ok(place.verified_by(authority));
         }
         match Self::find_workspace()? {
-            Some(Workspace { config, directory }) => {
-                Ok(Place::parse(&config.store, &directory)?.verified_by(authority))
+            Some(Workspace { config, directory, .. }) => {
+                let place = Place::parse(&config.store, &directory)?;
+                let place = place.reached(config.postgres.within(&directory));
+                Ok(place.verified_by(authority))
             }
             None => Err(Problem::new("no store: there is no `gesta.toml` here or above")
                 .hint("`gesta init` makes a workspace; `--store` names a store by itself")
@@ -105,6 +115,15 @@ impl Session {
         let text = std::fs::read(&path)
             .with_context(|| format!("cannot read the trust root `{}`", path.display()))?;
         TrustRoot::parse(&text).with_context(|| format!("cannot use `{}`", path.display()))
+    }
+
+    /// Tells people what to do next, after everything that was printed; programs are not told.
+    pub(crate) fn hint(&mut self, text: &str) -> Result<()> {
+        self.out.flush()?;
+        if !self.out.is_json() {
+            Self::note(&format!("hint: {text}"));
+        }
+        Ok(())
     }
 
     /// Tells people, not programs: a line on stderr.

@@ -1,19 +1,25 @@
 //! A directory that `gesta init` made: `gesta.toml` and what it names.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use gesta_core::ids::TrajectoryId;
 use serde::{Deserialize, Serialize};
 
+use crate::durable::{Beside, Readers};
 use crate::problem::Problem;
+use crate::settings::{LimitSettings, PostgresSettings, WorkerSettings};
 
 /// The file that makes a directory a workspace.
 pub(crate) const FILE: &str = "gesta.toml";
+/// The pins of its tools.
+pub(crate) const LOCK: &str = "gesta.lock";
+/// The writ that jobs are narrowed from.
+pub(crate) const ROOT_WRIT: &str = "writs/root.json";
 
 /// What `gesta.toml` says. Paths are relative to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
     /// A SQLite file or a postgres:// URL.
@@ -24,9 +30,47 @@ pub(crate) struct Config {
     pub(crate) keys: PathBuf,
     /// The trajectory that holds keys and roles.
     pub(crate) registry: TrajectoryId,
+    /// Files with more tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tool_files: Vec<PathBuf>,
+    /// How workers behave.
+    #[serde(default, skip_serializing_if = "WorkerSettings::is_default")]
+    pub(crate) worker: WorkerSettings,
+    /// How many calls may be under way at once.
+    #[serde(default, skip_serializing_if = "LimitSettings::is_default")]
+    pub(crate) limits: LimitSettings,
+    /// How a PostgreSQL store is reached.
+    #[serde(default, skip_serializing_if = "PostgresSettings::is_default")]
+    pub(crate) postgres: PostgresSettings,
+    /// The tools that are declared here. Whoever makes a catalogue reads them from the text.
+    #[serde(default, skip_serializing)]
+    pub(crate) tools: toml::Table,
+    /// The verifiers that are declared here, read in the same way.
+    #[serde(default, skip_serializing)]
+    pub(crate) verifiers: toml::Table,
+    /// The MCP servers that are declared here, for the same reader.
+    #[serde(default, skip_serializing)]
+    pub(crate) mcp: toml::Table,
 }
 
 impl Config {
+    /// With the usual names, and nothing of its own.
+    pub(crate) fn new(store: String, registry: TrajectoryId) -> Self {
+        Self {
+            store,
+            trust: "trust.json".into(),
+            keys: "keys".into(),
+            registry,
+            tool_files: Vec::new(),
+            worker: WorkerSettings::default(),
+            limits: LimitSettings::default(),
+            postgres: PostgresSettings::default(),
+            tools: toml::Table::new(),
+            verifiers: toml::Table::new(),
+            mcp: toml::Table::new(),
+        }
+    }
+
     /// The text of the file.
     pub(crate) fn to_toml(&self) -> Result<String> {
         let body = toml::to_string(self).context("cannot write the configuration")?;
@@ -39,27 +83,32 @@ impl Config {
 pub(crate) struct Workspace {
     pub(crate) directory: PathBuf,
     pub(crate) config: Config,
+    /// The text of the configuration.
+    pub(crate) text: String,
 }
 
 impl Workspace {
     /// The workspace of a directory: the nearest above it, or it itself.
     pub(crate) fn find(from: &Path) -> Result<Option<Self>> {
         for directory in from.ancestors() {
-            let path = directory.join(FILE);
-            match std::fs::read_to_string(&path) {
-                Ok(text) => {
-                    return Ok(Some(Self {
-                        directory: directory.to_owned(),
-                        config: read(&path, &text)?,
-                    }));
-                }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    return Err(error).with_context(|| format!("cannot read `{}`", path.display()));
-                }
+            if let Some(workspace) = Self::at(directory)? {
+                return Ok(Some(workspace));
             }
         }
         Ok(None)
+    }
+
+    /// The workspace that this directory is, if it is one.
+    pub(crate) fn at(directory: &Path) -> Result<Option<Self>> {
+        let path = directory.join(FILE);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let config = read(&path, &text)?;
+                Ok(Some(Self { directory: directory.to_owned(), config, text }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("cannot read `{}`", path.display())),
+        }
     }
 
     /// Where private keys are.
@@ -71,12 +120,83 @@ impl Workspace {
     pub(crate) fn trust(&self) -> PathBuf {
         self.directory.join(&self.config.trust)
     }
+
+    /// Where the pins of the tools are, if there are any.
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.directory.join(LOCK)
+    }
+
+    /// Whether it declares tools or servers, or names files that do.
+    pub(crate) fn has_tools(&self) -> bool {
+        let Config { tools, mcp, tool_files, .. } = &self.config;
+        !tools.is_empty() || !mcp.is_empty() || !tool_files.is_empty()
+    }
+
+    /// Adds the first file of tools to `gesta.toml`, so that whoever drives its jobs later finds them. The
+    /// line goes to the front, where every key belongs to the file as a whole.
+    pub(crate) fn add_tool_file(&mut self, file: &Path) -> Result<()> {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            tool_files: [&'a Path; 1],
+        }
+        let path = self.directory.join(FILE);
+        let line = toml::to_string(&Line { tool_files: [file] })
+            .with_context(|| format!("cannot write `{}`", file.display()))?;
+        let comments = self.text.lines().take_while(|line| line.starts_with('#'));
+        let front: usize = comments.map(|line| line.len() + 1).sum();
+        let (comments, rest) = self.text.split_at_checked(front).unwrap_or(("", &self.text));
+        let text = format!("{comments}{line}{rest}");
+        let config = read(&path, &text)?;
+        let mut beside = Beside::new(&path, Readers::Everyone)?;
+        beside.file().write_all(text.as_bytes())?;
+        beside.replace()?;
+        (self.config, self.text) = (config, text);
+        Ok(())
+    }
 }
 
 /// Reads the text of a configuration.
 pub(crate) fn read(path: &Path, text: &str) -> Result<Config, Problem> {
     toml::from_str(text).map_err(|error| {
-        Problem::new(format!("cannot use `{}`: {}", path.display(), error.message()))
-            .hint("it holds `store`, `trust`, `keys` and `registry`; `gesta init` writes it")
+        let place = place_of(text, error.span().map_or(0, |span| span.start));
+        Problem::new(format!("{}:{place}: {}", path.display(), error.message())).hint(
+            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[worker]`, `[limits]` and `[postgres]`",
+        )
+        .bad_input()
     })
+}
+
+/// `line:column` of a byte, both counted from 1.
+fn place_of(text: &str, offset: usize) -> String {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!("{line}:{column}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# one\n# two\nstore = \"gesta.db\"\ntrust = \"trust.json\"\nkeys = \"keys\"\nregistry = \"t_00000000000000000000000000000000\"\n\n[worker]\njobs = 2\n";
+
+    #[test]
+    fn a_file_of_tools_is_added_in_front_of_every_table() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(FILE), TEXT).unwrap();
+        let mut workspace = Workspace::at(directory.path()).unwrap().unwrap();
+        assert!(!workspace.has_tools());
+        workspace.add_tool_file(Path::new("a/tools.toml")).unwrap();
+        let again = Workspace::at(directory.path()).unwrap().unwrap();
+        assert_eq!(again.config.tool_files, [PathBuf::from("a/tools.toml")]);
+        assert_eq!(again.config.worker.jobs, Some(2));
+        assert!(again.text.starts_with("# one\n# two\ntool_files = [\"a/tools.toml\"]\nstore"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let text = TEXT.replace("jobs = 2", "jbos = 2");
+        let problem = read(Path::new("gesta.toml"), &text).unwrap_err().to_string();
+        assert!(problem.starts_with("gesta.toml:9:1: unknown field `jbos`"), "{problem}");
+    }
 }

@@ -1,21 +1,41 @@
 //! What a call costs and what a writ allows: calls, tokens, money, wall time. Integers only.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::content::some;
 
-/// An amount in every dimension.
+/// An amount in every dimension; one that is zero is left out, and only so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amounts {
     /// Tool calls.
+    #[serde(default, deserialize_with = "not_zero", skip_serializing_if = "is_zero")]
     pub calls: u64,
     /// Money, in millionths of the account's unit.
+    #[serde(default, deserialize_with = "not_zero", skip_serializing_if = "is_zero")]
     pub money_micros: u64,
     /// Model tokens.
+    #[serde(default, deserialize_with = "not_zero", skip_serializing_if = "is_zero")]
     pub tokens: u64,
     /// Wall time, in milliseconds.
+    #[serde(default, deserialize_with = "not_zero", skip_serializing_if = "is_zero")]
     pub wall_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(amount: &u64) -> bool {
+    *amount == 0
+}
+
+/// One value, one form.
+fn not_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        0 => {
+            Err(D::Error::invalid_value(Unexpected::Unsigned(0), &"no field for an amount of zero"))
+        }
+        amount => Ok(amount),
+    }
 }
 
 impl Amounts {

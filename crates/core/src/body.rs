@@ -6,7 +6,7 @@ mod proposal;
 use serde::{Deserialize, Serialize};
 
 use crate::amounts::Amounts;
-use crate::content::{Content, some};
+use crate::content::{BlobRef, Content, some};
 use crate::digest::{Digest, EntryId, ProposalId, Seed, WritId};
 use crate::document::{
     ApprovalStatement, Certainty, Decision, EffectReport, Environment, Failing, Outcome, Permit,
@@ -131,6 +131,12 @@ pub struct Branch {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attempt {
+    /// When the worker before this one was known to be dead, if it was: what it sent cannot have been
+    /// sent later.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub died: Option<UnixMs>,
+    /// What is in force for everything that this attempt decides.
+    pub environment: Environment,
     /// Why: claimed, or reclaimed from a worker that is gone.
     pub note: String,
 }
@@ -228,8 +234,14 @@ pub struct Failure {
     pub evidence: Option<Box<Signed<EffectReport>>>,
     /// How it ended.
     pub outcome: Outcome,
+    /// What was received, as it was received.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub output: Option<BlobRef>,
     /// How the permit ended.
     pub receipt: Signed<Receipt>,
+    /// When the step may be tried again; only when it may.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<UnixMs>,
     /// The `started` that this closes; absent when the step failed before there was one.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
     pub started: Option<EntryId>,
@@ -283,6 +295,9 @@ pub struct Approval {
 pub struct InDoubt {
     /// What is known.
     pub known: Failing,
+    /// What was received, as it was received.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub output: Option<BlobRef>,
     /// The `started` in question.
     pub started: EntryId,
     /// The step.

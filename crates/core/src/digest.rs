@@ -60,25 +60,32 @@ pub(crate) fn hex_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
         return None;
     }
     let mut bytes = [0; N];
+    // All digits before any verdict: without a way out of it, the loop is done many at a time.
+    let mut good = true;
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = nibble(*high)? << 4 | nibble(*low)?;
+        let ((high, high_good), (low, low_good)) = (nibble(*high), nibble(*low));
+        *byte = high << 4 | low;
+        good &= high_good & low_good;
     }
-    Some(bytes)
+    good.then_some(bytes)
 }
 
-fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    }
+/// Writes bytes as lower-case hexadecimal digits, if `text` has twice their length.
+fn hex_text<'t>(bytes: &[u8], text: &'t mut [u8]) -> Option<&'t str> {
+    hex::encode_to_slice(bytes, text).ok()?;
+    std::str::from_utf8(text).ok()
+}
+
+/// The value of a digit, and whether it is one.
+fn nibble(digit: u8) -> (u8, bool) {
+    let (number, letter) = (digit.wrapping_sub(b'0'), digit.wrapping_sub(b'a'));
+    let value = if number < 10 { number } else { letter.wrapping_add(10) & 0x0f };
+    (value, (number < 10) | (letter < 6))
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = [0; 64];
-        hex::encode_to_slice(self.0, &mut text).map_err(|_| fmt::Error)?;
-        f.pad(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
+        f.pad(hex_text(&self.0, &mut [0; 64]).ok_or(fmt::Error)?)
     }
 }
 
@@ -90,7 +97,10 @@ impl fmt::Debug for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match hex_text(&self.0, &mut [0; 64]) {
+            Some(text) => serializer.serialize_str(text),
+            None => serializer.collect_str(self),
+        }
     }
 }
 
@@ -182,3 +192,28 @@ digest_id!(
     /// A seed for a step's random values, derived and never drawn.
     Seed
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_digits_are_read_in_one_spelling() {
+        let digest = Digest::of(b"x");
+        let text = digest.to_string();
+        assert_eq!(Digest::from_hex(&text), Some(digest));
+        for at in [0, 1, 31, 62, 63] {
+            for byte in 0..=127_u8 {
+                let mut other = text.clone().into_bytes();
+                other[at] = byte;
+                let other = String::from_utf8(other).unwrap();
+                let digit = matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                let read = Digest::from_hex(&other);
+                assert_eq!(read.map(|read| read.to_string()), digit.then_some(other));
+            }
+        }
+        assert_eq!(Digest::from_hex(&text[1..]), None);
+        assert_eq!(Digest::from_hex(&format!("{text}0")), None);
+        assert_eq!(Digest::from_hex(&format!("é{}", &text[2..])), None);
+    }
+}

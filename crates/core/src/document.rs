@@ -10,7 +10,7 @@ use crate::digest::{
 };
 use crate::entry::Head;
 use crate::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId};
-use crate::json::Canon;
+use crate::json::{Canon, JsonError};
 use crate::keys::KeyId;
 use crate::signed::{Document, Signed, Tag};
 use crate::time::UnixMs;
@@ -50,6 +50,13 @@ pub struct Environment {
     pub policy: Digest,
     /// The digest of the tool catalogue.
     pub tools: Digest,
+}
+
+impl Environment {
+    /// What decisions name it by.
+    pub fn digest(&self) -> Result<Digest, JsonError> {
+        Canon::of(self).map(|canon| Digest::of(canon.as_bytes()))
+    }
 }
 
 /// The Guardian's answer.
@@ -96,14 +103,34 @@ pub enum Reason {
     DelegationExceedsAuthority,
 }
 
-/// One stage of a decision and how it went.
+impl Reason {
+    /// The code, as in the entry.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidAuthority => "invalid_authority",
+            Self::PolicyDenied => "policy_denied",
+            Self::MissingRequirement => "missing_requirement",
+            Self::BudgetExhausted => "budget_exhausted",
+            Self::PreconditionFailed => "precondition_failed",
+            Self::UnknownTool => "unknown_tool",
+            Self::ToolFrozen => "tool_frozen",
+            Self::TypeMismatch => "type_mismatch",
+            Self::TemporalIntervention => "temporal_intervention",
+            Self::EnvelopeInvalid => "envelope_invalid",
+            Self::ApprovalDenied => "approval_denied",
+            Self::ApprovalExpired => "approval_expired",
+            Self::DelegationExceedsAuthority => "delegation_exceeds_authority",
+        }
+    }
+}
+
+/// One stage of a decision. Only the last one can have refused, and then the verdict says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
-    /// What it found, and every input that the fold does not hold.
-    pub found: Canon,
-    /// Whether it passed.
-    pub passed: bool,
+    /// What it found, and every input that neither the chain nor the environment holds.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub found: Option<Canon>,
     /// Its name.
     pub stage: String,
 }
@@ -114,8 +141,8 @@ pub struct Stage {
 pub struct Decision {
     /// When it was decided.
     pub at: UnixMs,
-    /// What was in force.
-    pub environment: Environment,
+    /// The digest of what was in force: the environment that the `attempt` names.
+    pub environment: Digest,
     /// Who signs.
     pub key: KeyId,
     /// The head of the trajectory on which it was decided.
@@ -178,8 +205,9 @@ impl Recovery {
     }
 }
 
-/// A single-use permission to execute exactly one effect. It names the entry that its `started`
-/// follows, so it fits one place of one chain and can be spent only there.
+/// A single-use permission to execute exactly one effect. Its decision names the entry that the
+/// `started` follows, so it fits one place of one chain and can be spent only there; its key says
+/// exactly what may run: trajectory, step, tool and arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Permit {
@@ -195,24 +223,14 @@ pub struct Permit {
     pub effect: Effect,
     /// How often the effect was opened.
     pub generation: u64,
-    /// The key of the call.
+    /// The key of the call: what is about to run must have this one.
     pub idempotency_key: IdempotencyKey,
     /// Who signs.
     pub key: KeyId,
-    /// The entry that the `started` follows.
-    pub parent: EntryId,
-    /// The proposal: what is about to run must have this digest.
-    pub proposal: ProposalId,
     /// How the tool may be recovered.
     pub recovery: Recovery,
     /// What is set aside for it.
     pub reserve: Amounts,
-    /// The step.
-    pub step: StepId,
-    /// The tool.
-    pub tool: ToolName,
-    /// The trajectory.
-    pub trajectory: TrajectoryId,
     /// Always `gesta.permit.v0`.
     #[serde(rename = "type")]
     pub type_: Tag<Self>,
@@ -291,6 +309,8 @@ pub enum CallResult {
         cost: Amounts,
         /// What went wrong.
         error: Failing,
+        /// Whether the same call may succeed later.
+        retryable: bool,
     },
 }
 

@@ -145,7 +145,16 @@ macro_rules! kinds {
 
             fn read(kind: Kind, text: &str) -> Result<Self, JsonError> {
                 match kind {
-                    $(Kind::$kind => json::read_strict(text).map(Self::$kind),)*
+                    $(Kind::$kind => json::read_the_long_way(text).map(Self::$kind),)*
+                }
+            }
+
+            /// Reads a whole entry in one pass, if it is a sound one of this kind.
+            fn read_entry(kind: Kind, text: &str) -> Option<Shape<Self>> {
+                match kind {
+                    $(Kind::$kind => {
+                        json::read_canonical::<Shape<_>>(text).map(|shape| shape.with(Self::$kind))
+                    })*
                 }
             }
         }
@@ -272,12 +281,11 @@ impl Entry {
 
     /// Reads an entry from its bytes, which must be their own canonical form.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, EntryError> {
-        let text = json::check_canonical(bytes, Limits::DEFAULT)?;
-        Ok(Self {
-            id: EntryId::new(Digest::of(bytes)),
-            payload: decode(text)?,
-            bytes: bytes.into(),
-        })
+        let payload = match read(bytes) {
+            Some(payload) => payload,
+            None => decode(json::check_canonical(bytes, Limits::DEFAULT)?)?,
+        };
+        Ok(Self { id: EntryId::new(Digest::of(bytes)), payload, bytes: bytes.into() })
     }
 
     /// The digest of the bytes.
@@ -311,27 +319,59 @@ impl Entry {
     }
 }
 
+/// An entry as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shape<B> {
+    at: UnixMs,
+    body: B,
+    by: Author,
+    kind: Kind,
+    #[serde(deserialize_with = "Option::deserialize")]
+    // null is spelled out: the field is never absent
+    parent: Option<EntryId>,
+    seq: u64,
+    trajectory: TrajectoryId,
+    v: u64,
+}
+
+impl<B> Shape<B> {
+    fn with<C>(self, body: impl FnOnce(B) -> C) -> Shape<C> {
+        let Self { at, body: inner, by, kind, parent, seq, trajectory, v } = self;
+        Shape { at, body: body(inner), by, kind, parent, seq, trajectory, v }
+    }
+}
+
+impl From<Shape<Body>> for Payload {
+    fn from(shape: Shape<Body>) -> Self {
+        let Shape { at, body, by, kind: _, parent, seq, trajectory, v: _ } = shape;
+        Self { at, body, by, parent, seq, trajectory }
+    }
+}
+
+/// Reads a sound entry in one pass. What it makes nothing of is for [`decode`] to judge.
+fn read(bytes: &[u8]) -> Option<Payload> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let kind = kind_at_end(text)?;
+    let shape = Body::read_entry(kind, text)?;
+    (shape.kind == kind && shape.v == FORMAT_VERSION).then(|| shape.into())
+}
+
+/// The kind stands behind the body that it is the kind of, so it is looked up from the end. A guess:
+/// the entry is then read as this kind, and says itself whether it is one.
+fn kind_at_end(text: &str) -> Option<Kind> {
+    let (_, from) = text.rsplit_once(",\"kind\":\"")?;
+    let (name, _) = from.split_once('"')?;
+    Kind::ALL.iter().copied().find(|kind| kind.as_str() == name)
+}
+
+/// Reads an entry from canonical text, or says what is wrong with it.
 fn decode(text: &str) -> Result<Payload, EntryError> {
     #[derive(Deserialize)]
     struct Version {
         v: u64,
     }
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Shape<'a> {
-        at: UnixMs,
-        #[serde(borrow)]
-        body: &'a RawValue,
-        by: Author,
-        kind: Kind,
-        #[serde(deserialize_with = "Option::deserialize")]
-        // null is spelled out: the field is never absent
-        parent: Option<EntryId>,
-        seq: u64,
-        trajectory: TrajectoryId,
-        v: u64,
-    }
-    let shape: Shape<'_> = json::read_strict(text).map_err(|error| {
+    let shape: Shape<&RawValue> = json::read_the_long_way(text).map_err(|error| {
         // A later format may have other fields: its version is the better answer.
         match json::read_strict(text) {
             Ok(Version { v }) if v != FORMAT_VERSION => EntryError::Version(v),
@@ -343,12 +383,125 @@ fn decode(text: &str) -> Result<Payload, EntryError> {
     }
     let body = Body::read(shape.kind, shape.body.get())
         .map_err(|error| EntryError::Shape(format!("body of `{}`: {error}", shape.kind)))?;
-    Ok(Payload {
-        at: shape.at,
-        body,
-        by: shape.by,
-        parent: shape.parent,
-        seq: shape.seq,
-        trajectory: shape.trajectory,
-    })
+    Ok(shape.with(|_| body).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::sample::{Cast, Dice, EPOCH, author};
+    use crate::state::{Act, State};
+
+    /// The entries of a random history.
+    fn entries(seed: u64) -> Vec<Entry> {
+        let id = TrajectoryId::from_bytes([7; 16]);
+        let cast = Cast::new(3);
+        let mut dice = Dice::new(seed);
+        let mut admission = match seed % 4 {
+            0 => {
+                let mut admission = State::new(id).admit();
+                let by = author(admission.state(), Act::Begin).unwrap();
+                admission.push(EPOCH, by, cast.registry_root().unwrap()).unwrap();
+                admission
+            }
+            1 => cast.begin_session(id).unwrap(),
+            _ => cast.begin_job(id).unwrap(),
+        };
+        cast.wander(&mut admission, 30, &mut EPOCH.clone(), &mut dice).unwrap();
+        admission.finish().unwrap().0.entries().to_vec()
+    }
+
+    /// Reads bytes in one pass, and says if the long way comes to the same.
+    fn agrees(bytes: &[u8]) -> Option<Payload> {
+        let long = json::check_canonical(bytes, Limits::DEFAULT).ok().and_then(|t| decode(t).ok());
+        let short = read(bytes);
+        assert_eq!(short, long, "{}", String::from_utf8_lossy(bytes));
+        short
+    }
+
+    fn places(value: &Value, at: String, all: &mut Vec<String>) {
+        match value {
+            Value::Object(members) => {
+                members.iter().for_each(|(key, value)| places(value, format!("{at}/{key}"), all));
+            }
+            Value::Array(elements) => {
+                let elements = elements.iter().enumerate();
+                elements.for_each(|(i, value)| places(value, format!("{at}/{i}"), all));
+            }
+            _ => {}
+        }
+        all.push(at);
+    }
+
+    /// What may stand in a value's place.
+    fn others(there: &Value) -> Vec<Value> {
+        let mut with = there.clone();
+        if let Some(members) = with.as_object_mut() {
+            members.insert("zz".to_owned(), json!([{"b": 1.5, "a": "\u{1}\n\"é"}]));
+        }
+        let mut without = there.clone();
+        if let Some(members) = without.as_object_mut() {
+            let key = members.keys().next().cloned();
+            key.map(|key| members.remove(&key));
+        }
+        let mut values = vec![with, without];
+        values.extend([json!(null), json!(true), json!(0), json!(-1), json!(0.5), json!("x")]);
+        values.extend([json!([]), json!({}), json!([there]), json!({ "x": there })]);
+        values
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn one_pass_reads_what_the_long_way_reads(seed: u64) {
+            for entry in entries(seed) {
+                let read = agrees(entry.bytes());
+                prop_assert_eq!(read.as_ref(), Some(entry.payload()));
+            }
+        }
+
+        #[test]
+        fn no_edit_of_the_bytes_is_read_in_one_pass_alone(
+            seed in 0..64_u64,
+            edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4), 40),
+        ) {
+            let interesting = b" \"\\,:{}[]0.-eau1n\n\x00\xff";
+            for entry in entries(seed) {
+                for (at, byte, how) in &edits {
+                    let mut bytes = entry.bytes().to_vec();
+                    let at = at.index(bytes.len());
+                    let other = interesting.get(usize::from(*byte)).copied().unwrap_or(*byte);
+                    match how {
+                        0 => bytes[at] = other,
+                        1 => bytes.insert(at, other),
+                        2 => drop(bytes.remove(at)),
+                        _ => bytes.truncate(at),
+                    }
+                    agrees(&bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_other_shape_is_read_in_one_pass_alone() {
+        let mut seen = std::collections::BTreeSet::new();
+        for entry in (0..24).flat_map(entries).filter(|entry| seen.insert(entry.kind())) {
+            let value: Value = serde_json::from_slice(entry.bytes()).unwrap();
+            let mut all = Vec::new();
+            places(&value, String::new(), &mut all);
+            for place in &all {
+                for other in others(value.pointer(place).unwrap()) {
+                    let mut edited = value.clone();
+                    *edited.pointer_mut(place).unwrap() = other;
+                    agrees(&json::to_canonical(&edited).unwrap());
+                }
+            }
+        }
+        assert!(seen.len() > 12, "{seen:?}");
+    }
 }

@@ -45,12 +45,33 @@ impl KeyId {
         &self.0
     }
 
+    /// The key itself, if these are the bytes of one. That it is strong is for `verifies` to say.
+    pub fn public(&self) -> Option<PublicKey> {
+        VerifyingKey::from_bytes(&self.0).ok().map(PublicKey)
+    }
+
+    /// Whether `signature` over `message` was made with this key, as [`PublicKey::verifies`] says.
+    pub fn verifies(&self, message: &[u8], signature: &Signature) -> bool {
+        self.public().is_some_and(|key| key.verifies(message, signature))
+    }
+}
+
+/// A public key, ready to verify: unpacked once, for many signatures.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PublicKey(VerifyingKey);
+
+impl PublicKey {
     /// Whether `signature` over `message` was made with this key. Strict: no malleable signature,
     /// no small-order point.
     pub fn verifies(&self, message: &[u8], signature: &Signature) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(&signature.0);
-        VerifyingKey::from_bytes(&self.0)
-            .is_ok_and(|key| key.verify_strict(message, &signature).is_ok())
+        self.0.verify_strict(message, &signature).is_ok()
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0.as_bytes()))
     }
 }
 
@@ -123,6 +144,15 @@ impl<const N: usize> de::Visitor<'_> for HexVisitor<N> {
     }
 }
 
+/// Whatever signs for a key: the key itself, or somebody faster or further away who holds it.
+pub trait Sign {
+    /// The key.
+    fn id(&self) -> KeyId;
+
+    /// Signs a message. Ed25519 gives one signature for one message and key, whoever computes it.
+    fn sign(&self, message: &[u8]) -> Signature;
+}
+
 /// A private key. Zeroed when dropped; never shown, never serialised but as PEM on request.
 #[derive(Clone)]
 pub struct PrivateKey(SigningKey);
@@ -133,14 +163,14 @@ impl PrivateKey {
         Self(SigningKey::from_bytes(seed))
     }
 
+    /// The secret seed, for another implementation that is to sign with this key.
+    pub fn expose_seed(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
     /// The id of the key's public half.
     pub fn id(&self) -> KeyId {
         KeyId(self.0.verifying_key().to_bytes())
-    }
-
-    /// Signs a message.
-    pub fn sign(&self, message: &[u8]) -> Signature {
-        Signature(self.0.sign(message).to_bytes())
     }
 
     /// The key as PKCS#8 version 1 in PEM, which OpenSSL reads too.
@@ -156,6 +186,16 @@ impl PrivateKey {
         SigningKey::from_pkcs8_pem(pem)
             .map(Self)
             .map_err(|error| KeyError::BadPem(error.to_string()))
+    }
+}
+
+impl Sign for PrivateKey {
+    fn id(&self) -> KeyId {
+        Self::id(self)
+    }
+
+    fn sign(&self, message: &[u8]) -> Signature {
+        Signature(self.0.sign(message).to_bytes())
     }
 }
 

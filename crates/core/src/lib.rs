@@ -10,6 +10,7 @@ pub mod content;
 pub mod digest;
 pub mod document;
 pub mod entry;
+pub mod guardian;
 pub mod ids;
 pub mod json;
 pub mod keys;

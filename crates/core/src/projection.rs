@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::EntryId;
 use crate::entry::{Entry, Head};
-use crate::ids::{Principal, StepId, Tenant, TrajectoryId};
+use crate::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId};
 use crate::time::UnixMs;
 
 /// Declares an enum that is stored and shown as a word.
@@ -114,12 +114,16 @@ pub struct Summary {
     pub kind: TrajectoryKind,
     /// Who asked for it.
     pub principal: Principal,
+    /// Whose turn it is before others: the greater first.
+    pub priority: u8,
     /// Whether a worker has something to do, whatever the time.
     pub runnable: bool,
     /// How it stands.
     pub status: Status,
     /// Whose it is; a registry is nobody's.
     pub tenant: Option<Tenant>,
+    /// The tools that a worker must have, in order.
+    pub tools: Vec<ToolName>,
     /// When a worker has something to do, if not before.
     pub wake_at: Option<UnixMs>,
 }

@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::digest::Digest;
-use crate::json::{Canon, JsonError};
-use crate::keys::{KeyId, PrivateKey, Signature};
+use crate::json::{Canon, JsonError, WithText};
+use crate::keys::{KeyId, Sign, Signature};
 use crate::trust::Role;
 
 /// A document that is only worth something signed.
@@ -107,13 +107,19 @@ pub struct Signed<D> {
 
 impl<D: Document> Signed<D> {
     /// Signs a document.
-    pub fn sign(doc: D, key: &PrivateKey) -> Result<Self, SignError> {
-        if doc.key() != key.id() {
-            return Err(SignError::WrongKey { named: doc.key(), signer: key.id() });
+    pub fn sign(doc: D, signer: &impl Sign) -> Result<Self, SignError> {
+        if doc.key() != signer.id() {
+            return Err(SignError::WrongKey { named: doc.key(), signer: signer.id() });
         }
         let canon = Canon::of(&doc)?;
-        let sig = key.sign(canon.as_bytes());
+        let sig = signer.sign(canon.as_bytes());
         Ok(Self { doc, canon, sig })
+    }
+
+    /// Whether the signature is this signer's own. A message has one signature under a key, so the
+    /// signer finds out by signing again, at half of what verifying costs.
+    pub fn is_by(&self, signer: &impl Sign) -> bool {
+        self.doc.key() == signer.id() && signer.sign(self.canon.as_bytes()) == self.sig
     }
 
     /// The document.
@@ -156,13 +162,16 @@ impl<D: Document> Serialize for Signed<D> {
 impl<'de, D: Document> Deserialize<'de> for Signed<D> {
     fn deserialize<De: Deserializer<'de>>(deserializer: De) -> Result<Self, De::Error> {
         #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Shape {
-            doc: Canon,
+        #[serde(deny_unknown_fields, bound = "D: DeserializeOwned")]
+        struct Shape<D> {
+            doc: WithText<D>,
             sig: Signature,
         }
-        let Shape { doc: canon, sig } = Shape::deserialize(deserializer)?;
-        let doc = canon.read().map_err(de::Error::custom)?;
+        let Shape { doc, sig } = Shape::deserialize(deserializer)?;
+        let (doc, canon) = match doc {
+            WithText::Both(doc, canon) => (doc, canon),
+            WithText::Text(canon) => (canon.read().map_err(de::Error::custom)?, canon),
+        };
         Ok(Self { doc, canon, sig })
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::content::some;
 use crate::ids::Tenant;
 use crate::json::{Canon, JsonError};
-use crate::keys::{KeyError, KeyId};
+use crate::keys::{KeyError, KeyId, PublicKey, Signature};
 use crate::time::{UnixMs, Window};
 
 /// What a key may sign.
@@ -205,31 +205,49 @@ impl TrustRoot {
 
 /// Keys by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keyring(RedBlackTreeMapSync<KeyId, TrustedKey>);
+pub struct Keyring(RedBlackTreeMapSync<KeyId, Enrolled>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Enrolled {
+    key: TrustedKey,
+    /// None if its id is not the bytes of a key.
+    public: Option<PublicKey>,
+}
 
 impl Keyring {
     /// A key, if it is known.
     pub fn get(&self, key: &KeyId) -> Option<&TrustedKey> {
-        self.0.get(key)
+        self.0.get(key).map(|enrolled| &enrolled.key)
+    }
+
+    /// Whether `signature` over `message` was made with `key`, be it known or not. Says nothing of
+    /// trust, and the same as [`KeyId::verifies`], which unpacks the key each time.
+    pub fn verifies(&self, key: &KeyId, message: &[u8], signature: &Signature) -> bool {
+        match self.0.get(key) {
+            Some(Enrolled { public: Some(public), .. }) => public.verifies(message, signature),
+            _ => key.verifies(message, signature),
+        }
     }
 
     /// All keys, by id.
     pub fn iter(&self) -> impl Iterator<Item = &TrustedKey> {
-        self.0.values()
+        self.0.values().map(|enrolled| &enrolled.key)
     }
 
     /// Adds a key, or replaces what was said of it. A revocation stands for ever.
     pub fn enrol(&mut self, mut key: TrustedKey) {
         let revoked = self.get(&key.key).and_then(|known| known.revoked_at);
         key.revoked_at = [key.revoked_at, revoked].into_iter().flatten().min();
-        self.0.insert_mut(key.key, key);
+        let public = key.key.public();
+        self.0.insert_mut(key.key, Enrolled { key, public });
     }
 
     /// Marks a key as compromised. The earlier of two revocations stands.
     pub fn revoke(&mut self, key: &KeyId, at: UnixMs) {
         if let Some(known) = self.0.get(key) {
             let mut revoked = known.clone();
-            revoked.revoked_at = Some(known.revoked_at.map_or(at, |earlier| earlier.min(at)));
+            let earlier = known.key.revoked_at;
+            revoked.key.revoked_at = Some(earlier.map_or(at, |earlier| earlier.min(at)));
             self.0.insert_mut(*key, revoked);
         }
     }
@@ -272,5 +290,44 @@ impl Keyring {
             return Err(Distrust::OutsideValidity { key, at });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::PrivateKey;
+    use crate::keys::Sign as _;
+
+    #[test]
+    fn a_keyring_verifies_what_the_key_itself_verifies() {
+        let (known, unknown) = (PrivateKey::from_seed(&[1; 32]), PrivateKey::from_seed(&[2; 32]));
+        let (identity, nothing) = (format!("01{}", "00".repeat(31)), "02".repeat(32));
+        let id = |hex: &str| Canon::of(hex).unwrap().read::<KeyId>().unwrap();
+        let mut keyring = Keyring::default();
+        for key in [known.id(), id(&identity), id(&nothing)] {
+            keyring.enrol(TrustedKey {
+                key,
+                name: "any".to_owned(),
+                revoked_at: None,
+                roles: BTreeSet::new(),
+                tenant: None,
+                valid: Window { not_before: UnixMs(0), not_after: UnixMs::LAST },
+            });
+        }
+        let mut forged = [0; 64];
+        forged[0] = 1;
+        let signatures = [known.sign(b"m"), unknown.sign(b"m"), Signature::from_bytes(forged)];
+        let mut verified = 0;
+        for key in [known.id(), unknown.id(), id(&identity), id(&nothing)] {
+            for signature in &signatures {
+                for message in [b"m", b"n"] {
+                    let verifies = key.verifies(message, signature);
+                    assert_eq!(keyring.verifies(&key, message, signature), verifies);
+                    verified += usize::from(verifies);
+                }
+            }
+        }
+        assert_eq!(verified, 2);
     }
 }

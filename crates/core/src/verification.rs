@@ -139,7 +139,11 @@ impl<'a> Verifier<'a> {
         }
         let signed = if self.signatures { signed(&entry.payload().body) } else { Vec::new() };
         // Signatures before legality: a forged document should be called forged.
-        if let Some(forged) = signed.iter().find(|document| !document.genuine()) {
+        let forged = |document: &&SignedRef<'_>| {
+            let SignedRef { key, message, signature, .. } = document;
+            !self.keyring.verifies(key, message, signature)
+        };
+        if let Some(forged) = signed.iter().find(forged) {
             let what =
                 format!("the signature on its `{}` is not by key `{}`", forged.type_, forged.key);
             return Err(finding(Class::Tampered, "signature", what));
@@ -411,7 +415,8 @@ pub fn blobs(body: &Body) -> Vec<BlobRef> {
             }
             _ => [of(&commit.observation), None],
         },
-        Body::Failure(failure) => [failure.evidence.as_deref().and_then(of_report), None],
+        Body::Failure(failure) => [failure.evidence.as_deref().and_then(of_report), failure.output],
+        Body::InDoubt(doubt) => [doubt.output, None],
         Body::Resolution(resolution) => {
             let statement = resolution.statement.doc();
             match &statement.verdict {

@@ -9,7 +9,7 @@ use gesta_core::digest::{Digest, Seed};
 use gesta_core::document::{FreezeTarget, RegistryItem};
 use gesta_core::entry::{Body, Entry, EntryError, Kind};
 use gesta_core::ids::TrajectoryId;
-use gesta_core::json::{Canon, to_canonical};
+use gesta_core::json::{Canon, read_strict, to_canonical};
 use gesta_core::sample::{Cast, Dice, EPOCH, author, person};
 use gesta_core::signed::{Document, Signed};
 use gesta_core::state::{Act, Admission, Failed, Offer, Scope, State};
@@ -118,6 +118,26 @@ fn check<D: Document + Clone + Debug + PartialEq>(signed: &Signed<D>) {
     let mut beside = value.clone();
     beside["unknown"] = json!(1);
     assert!(read::<D>(&beside).is_none(), "{} read with something beside it", D::TYPE);
+    check_alone(signed);
+}
+
+/// A document by itself, through any reader: what is kept as signed is canonical, and no key of it
+/// is there twice.
+fn check_alone<D: Document + Debug + PartialEq>(signed: &Signed<D>) {
+    let text = Canon::of(signed).unwrap().to_string();
+    let loose = text.replace("\":", "\" : ").replace(',', " , ");
+    for text in [&text, &loose] {
+        assert_eq!(serde_json::from_str::<Signed<D>>(text).unwrap(), *signed);
+    }
+    let name = format!("\"type\":\"{}\"", D::TYPE);
+    let sig = format!("\"sig\":{}", Canon::of(signed.signature()).unwrap());
+    for once in [name, sig] {
+        let twice = text.replace(&once, &format!("{once},{once}"));
+        assert_ne!(twice, text);
+        assert!(serde_json::from_str::<Signed<D>>(&twice).is_err(), "{twice}");
+        assert!(read_strict::<Signed<D>>(&twice).is_err(), "{twice}");
+        assert!(Canon::parse(twice.as_bytes()).is_err(), "{twice}");
+    }
 }
 
 /// An absent field has one spelling: `null` is not it.

@@ -1,13 +1,17 @@
 //! A trajectory in hand: its folded state and the store that holds it. Every append goes through
 //! the state machine first, and every entry that is read goes through it again.
 
+use std::num::NonZero;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use gesta_core::digest::EntryId;
-use gesta_core::entry::{Body, Entry, EntryError, Head};
+use gesta_core::entry::{Author, Body, Entry, EntryError, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::Admitted;
 use gesta_core::state::{Admission, AdmitError, Illegal, State};
+use gesta_core::time::UnixMs;
 
 use crate::error::{AppendError, StoreError};
 use crate::port::{Store, StoredEntry};
@@ -85,36 +89,66 @@ impl From<AdmitError> for ChainError {
     }
 }
 
+/// What a reader keeps of the entries beside the state: it sees each of them once, in order. Cheap to
+/// clone, since every append works on a copy.
+pub trait Follow: Clone + Send + Sync {
+    /// One more entry of the chain.
+    fn follow(&mut self, entry: &Entry);
+}
+
+impl Follow for () {
+    fn follow(&mut self, _: &Entry) {}
+}
+
+/// Entries on their way into one append, and what following them yields.
+pub struct Draft<F> {
+    admission: Admission,
+    view: F,
+}
+
+impl<F: Follow> Draft<F> {
+    /// Adds an entry. A refused one changes nothing, and others may still be added.
+    pub fn push(&mut self, at: UnixMs, by: Author, body: Body) -> Result<&Entry, AdmitError> {
+        let entry = self.admission.push(at, by, body)?;
+        self.view.follow(entry);
+        Ok(entry)
+    }
+
+    /// The state with everything added so far.
+    pub fn state(&self) -> &State {
+        self.admission.state()
+    }
+
+    /// The view with everything added so far.
+    pub fn view(&self) -> &F {
+        &self.view
+    }
+}
+
+/// What one append did.
+pub struct Written<T> {
+    /// The entries that are now durable; none when nothing was added.
+    pub entries: Vec<Entry>,
+    /// What was built along with them.
+    pub made: T,
+}
+
 /// A trajectory in hand.
-pub struct Chain {
+pub struct Chain<F = ()> {
     store: Arc<dyn Store>,
     state: State,
+    view: F,
 }
 
 impl Chain {
     /// A trajectory that has not begun.
     pub fn unbegun(store: Arc<dyn Store>, trajectory: TrajectoryId) -> Self {
-        Self { store, state: State::new(trajectory) }
+        Self::begin(store, trajectory)
     }
 
     /// Reads a trajectory and folds it, a branch on top of its source.
     pub async fn load(store: Arc<dyn Store>, trajectory: TrajectoryId) -> Result<Self, ChainError> {
-        let state = fold(&store, trajectory, None).await?;
-        if state.head().is_none() {
-            return Err(StoreError::NoTrajectory(trajectory).into());
-        }
-        Ok(Self { store, state })
-    }
-
-    /// The state as of the newest entry that was read or appended.
-    pub fn state(&self) -> &State {
-        &self.state
-    }
-
-    /// Folds what others have appended since.
-    pub async fn refresh(&mut self) -> Result<(), ChainError> {
-        self.state = fold_on(&self.store, self.state.clone(), None).await?;
-        Ok(())
+        Self::follow(store, trajectory).await
     }
 
     /// Appends what `build` adds. When someone else was first, their entries are folded and `build`
@@ -123,52 +157,121 @@ impl Chain {
         &mut self,
         mut build: impl FnMut(&mut Admission) -> Result<(), ChainError>,
     ) -> Result<Head, ChainError> {
+        let written = self.write(|draft| build(&mut draft.admission), |()| ()).await?;
+        written.entries.last().map(Entry::head).ok_or(ChainError::Empty)
+    }
+}
+
+impl<F: Follow + Default> Chain<F> {
+    /// A trajectory that has not begun, with a view of it.
+    pub fn begin(store: Arc<dyn Store>, trajectory: TrajectoryId) -> Self {
+        Self { store, state: State::new(trajectory), view: F::default() }
+    }
+
+    /// Reads a trajectory and folds it, a branch on top of its source, with a view of it all.
+    pub async fn follow(
+        store: Arc<dyn Store>,
+        trajectory: TrajectoryId,
+    ) -> Result<Self, ChainError> {
+        let (state, view) = fold(&store, trajectory, None).await?;
+        if state.head().is_none() {
+            return Err(StoreError::NoTrajectory(trajectory).into());
+        }
+        Ok(Self { store, state, view })
+    }
+}
+
+impl<F: Follow> Chain<F> {
+    /// The state as of the newest entry that was read or appended.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The view as of the newest entry that was read or appended.
+    pub fn view(&self) -> &F {
+        &self.view
+    }
+
+    /// Folds what others have appended since.
+    pub async fn refresh(&mut self) -> Result<(), ChainError> {
+        let so_far = (self.state.clone(), self.view.clone());
+        (self.state, self.view) = fold_on(&self.store, so_far, None).await?;
+        Ok(())
+    }
+
+    /// Appends what `build` adds, and does `meanwhile` with what it made while the store is at work.
+    /// When someone else was first, their entries are folded and both run again on the new state.
+    pub async fn write<T, E: From<ChainError>>(
+        &mut self,
+        mut build: impl FnMut(&mut Draft<F>) -> Result<T, E>,
+        mut meanwhile: impl FnMut(&T),
+    ) -> Result<Written<T>, E> {
         for _ in 0..REBUILDS {
-            let mut admission = self.state.admit();
-            build(&mut admission)?;
-            let (admitted, next) = admission.finish().ok_or(ChainError::Empty)?;
-            match settle(&*self.store, admitted).await {
-                Ok(head) => {
+            let mut draft = Draft { admission: self.state.admit(), view: self.view.clone() };
+            let made = build(&mut draft)?;
+            let Draft { admission, view } = draft;
+            let Some((admitted, next)) = admission.finish() else {
+                return Ok(Written { entries: Vec::new(), made });
+            };
+            let append = settle(&*self.store, &admitted);
+            match with_meanwhile(append, || meanwhile(&made)).await.0 {
+                Ok(_) => {
                     self.state = next;
-                    return Ok(head);
+                    self.view = view;
+                    return Ok(Written { entries: admitted.entries().to_vec(), made });
                 }
                 Err(AppendError::Conflict { .. }) => self.refresh().await?,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(ChainError::from(error).into()),
             }
         }
-        Err(ChainError::Contended(self.state.trajectory()))
+        Err(ChainError::Contended(self.state.trajectory()).into())
+    }
+}
+
+/// Hands something to the store, does something else, and then waits for the answer.
+async fn with_meanwhile<F: Future, T>(asked: F, meanwhile: impl FnOnce() -> T) -> (F::Output, T) {
+    let mut asked = std::pin::pin!(asked);
+    let begun = std::future::poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
+    let done = meanwhile();
+    match begun {
+        Poll::Ready(answer) => (answer, done),
+        Poll::Pending => (asked.await, done),
     }
 }
 
 /// Appends until the outcome is known: an unknown append is settled by sending the identical bytes
 /// again, since absence on a re-read would prove nothing.
-async fn settle(store: &dyn Store, admitted: Admitted) -> Result<Head, AppendError> {
+async fn settle(store: &dyn Store, admitted: &Admitted) -> Result<Head, AppendError> {
     let mut outcome = store.append(admitted.clone()).await;
     for _ in 0..RESENDS {
-        match outcome {
-            Err(AppendError::Unknown(why)) => {
-                tracing::warn!(trajectory = %admitted.trajectory(), %why, "append of unknown fate, sending it again");
-                outcome = store.append(admitted.clone()).await;
-            }
-            known => return known,
-        }
+        let Err(AppendError::Unknown(why)) = &outcome else { return outcome };
+        tracing::warn!(trajectory = %admitted.trajectory(), %why, "append of unknown fate, sending it again");
+        outcome = match store.append(admitted.clone()).await {
+            // This one was not written, which says nothing of those before it.
+            Err(AppendError::Refused(why)) => Err(AppendError::Unknown(why)),
+            told => told,
+        };
     }
     outcome
 }
 
+/// Boxed, since the fold of a branch begins with that of its source.
+type Folding<'a, F> = Pin<Box<dyn Future<Output = Result<(State, F), ChainError>> + Send + 'a>>;
+
 /// Folds a trajectory, up to and including `until` when given.
-fn fold<'a>(
+fn fold<'a, F: Follow + Default + 'a>(
     store: &'a Arc<dyn Store>,
     trajectory: TrajectoryId,
     until: Option<EntryId>,
-) -> std::pin::Pin<Box<dyn Future<Output = Result<State, ChainError>> + Send + 'a>> {
+) -> Folding<'a, F> {
     Box::pin(async move {
         let first = store.entries(trajectory, 0, 1).await?;
         let mut state = State::new(trajectory);
+        let mut view = F::default();
         if let Some(stored) = first.first() {
             let entry = read(trajectory, stored)?;
             if let Body::Branch(branch) = &entry.payload().body {
-                let source = fold(store, branch.source, Some(branch.source_commit)).await?;
+                let (source, seen) = fold(store, branch.source, Some(branch.source_commit)).await?;
                 if source.head().map(|head| head.id) != Some(branch.source_commit) {
                     return Err(ChainError::NoSource {
                         trajectory,
@@ -177,35 +280,101 @@ fn fold<'a>(
                     });
                 }
                 state = source.branching(trajectory);
+                view = seen;
             }
         }
-        fold_on(store, state, until).await
+        fold_on(store, (state, view), until).await
     })
 }
 
-/// Folds what follows `state`.
-async fn fold_on(
+/// Folds what follows `state`. While a page is folded, the next one is checked on the other cores and
+/// the one after that is on its way: a long history is read as fast as the machine allows.
+async fn fold_on<F: Follow>(
     store: &Arc<dyn Store>,
-    mut state: State,
+    (mut state, mut view): (State, F),
     until: Option<EntryId>,
-) -> Result<State, ChainError> {
+) -> Result<(State, F), ChainError> {
     let trajectory = state.trajectory();
+    let from = state.head().map_or(0, |head| head.seq + 1);
+    let mut page = store.entries(trajectory, from, PAGE).await?;
+    let mut checked = Vec::new();
     loop {
-        let from = state.head().map_or(0, |head| head.seq + 1);
-        let page = store.entries(trajectory, from, PAGE).await?;
-        for stored in &page {
-            let entry = read(trajectory, stored)?;
-            state
-                .apply(&entry)
-                .map_err(|why| ChainError::Illegal { trajectory, why: Box::new(why) })?;
-            if until == Some(entry.id()) {
-                return Ok(state);
+        let next = async {
+            match page.last() {
+                Some(last) if page.len() == PAGE => {
+                    store.entries(trajectory, last.seq + 1, PAGE).await.map(Some)
+                }
+                _ => Ok(None),
+            }
+        };
+        let (next, step) = with_meanwhile(next, || {
+            let ready = std::mem::take(&mut checked);
+            read_while(trajectory, &page, || fold_page(&mut state, &mut view, &ready, until))
+        })
+        .await;
+        let (read, found) = step;
+        if found? {
+            return Ok((state, view));
+        }
+        checked = read?;
+        match next? {
+            Some(next) => page = next,
+            None => {
+                fold_page(&mut state, &mut view, &checked, until)?;
+                return Ok((state, view));
             }
         }
-        if page.len() < PAGE {
-            return Ok(state);
+    }
+}
+
+/// Folds checked entries. True when the last one that is wanted was among them.
+fn fold_page<F: Follow>(
+    state: &mut State,
+    view: &mut F,
+    entries: &[Entry],
+    until: Option<EntryId>,
+) -> Result<bool, ChainError> {
+    for entry in entries {
+        let trajectory = state.trajectory();
+        state.apply(entry).map_err(|why| ChainError::Illegal { trajectory, why: Box::new(why) })?;
+        view.follow(entry);
+        if until == Some(entry.id()) {
+            return Ok(true);
         }
     }
+    Ok(false)
+}
+
+/// Reads what was stored, a large page on all cores, and does something else meanwhile.
+fn read_while<T>(
+    trajectory: TrajectoryId,
+    stored: &[StoredEntry],
+    meanwhile: impl FnOnce() -> T,
+) -> (Result<Vec<Entry>, ChainError>, T) {
+    let read_all = |part: &[StoredEntry]| -> Result<Vec<Entry>, ChainError> {
+        part.iter().map(|stored| read(trajectory, stored)).collect()
+    };
+    if stored.len() < PAGE {
+        let done = meanwhile();
+        return (read_all(stored), done);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        let parts: Vec<_> = stored
+            .chunks(stored.len().div_ceil(cores))
+            .map(|part| scope.spawn(move || read_all(part)))
+            .collect();
+        let done = meanwhile();
+        let mut entries = Vec::with_capacity(stored.len());
+        for part in parts {
+            match part.join() {
+                Ok(Ok(part)) => entries.extend(part),
+                Ok(Err(error)) => return (Err(error), done),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        (Ok(entries), done)
+    })
 }
 
 fn read(trajectory: TrajectoryId, stored: &StoredEntry) -> Result<Entry, ChainError> {

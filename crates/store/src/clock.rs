@@ -5,7 +5,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use gesta_core::time::UnixMs;
 
-/// Says what time it is. Leases are counted by it.
+/// Says what time it is. Leases and sleeps are counted by it.
+///
+/// All processes that open one file must read the same clock, as those of one machine do: then nobody
+/// sees a lease end before its time. The machine's clock may still be set while they run:
+///
+/// - *Back*: no lease ends early. Its holder's next heartbeat makes it as long as it should be; that
+///   of a dead holder lasts as much longer as the clock was set back.
+/// - *Ahead*: leases end early and others take over. The fence stops whoever held them before.
+///
+/// Recorded time does not run back in either case: an entry is never older than its parent.
 pub type Clock = Arc<dyn Fn() -> UnixMs + Send + Sync>;
 
 /// The clock of the machine.

@@ -16,7 +16,11 @@ use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 
 use crate::error::{AppendError, StoreError};
-use crate::port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
+use crate::news::Listening;
+use crate::port::{
+    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+};
+use crate::rations::Ration;
 
 /// How a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,20 +119,49 @@ impl Store for FaultyStore {
         self.write(self.inner.reproject(trajectory, head, projection), AppendError::Unknown).await
     }
 
-    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError> {
-        self.write(self.inner.heartbeat(worker, lease_ms), |error| error).await
+    async fn heartbeat(
+        &self,
+        worker: &WorkerId,
+        profile: &Profile,
+        lease_ms: u64,
+    ) -> Result<UnixMs, StoreError> {
+        self.write(self.inner.heartbeat(worker, profile, lease_ms), |error| error).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        self.inner.workers().await
     }
 
     async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
         self.write(self.inner.claim(worker, max), |error| error).await
     }
 
+    async fn claim_one(
+        &self,
+        worker: &WorkerId,
+        trajectory: TrajectoryId,
+    ) -> Result<bool, StoreError> {
+        self.write(self.inner.claim_one(worker, trajectory), |error| error).await
+    }
+
     async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError> {
         self.write(self.inner.release(worker, trajectory), |error| error).await
     }
 
+    async fn release_others(
+        &self,
+        worker: &WorkerId,
+        keep: &[TrajectoryId],
+    ) -> Result<(), StoreError> {
+        self.write(self.inner.release_others(worker, keep), |error| error).await
+    }
+
     async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
         self.write(self.inner.retire(worker), |error| error).await
+    }
+
+    async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
+        self.write(self.inner.ration(worker, scope, ask), |error| error).await
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
@@ -152,5 +185,9 @@ impl Store for FaultyStore {
 
     async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
         self.inner.blob(digest).await
+    }
+
+    fn listen(&self) -> Listening {
+        self.inner.listen()
     }
 }

@@ -4,16 +4,23 @@
 //! is for simulation. Each is a Cargo feature but memory. One conformance suite runs against all.
 
 pub mod chain;
+mod claims;
 pub mod clock;
 pub mod error;
 pub mod faulty;
 pub mod memory;
+pub mod news;
 pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod rations;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-pub use chain::{Chain, ChainError};
+pub use chain::{Chain, ChainError, Draft, Follow, Written};
 pub use error::{AppendError, StoreError};
-pub use port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
+pub use news::{Hearing, Listening, News};
+pub use port::{
+    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+};
+pub use rations::Ration;

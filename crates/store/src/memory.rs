@@ -15,22 +15,36 @@ use gesta_core::projection::{Admitted, Fence, Parked, Projection, Summary};
 use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 
+use crate::claims::{self, Candidate};
 use crate::clock::Clock;
 use crate::error::{AppendError, StoreError};
-use crate::port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
+use crate::news::{self, Bell, Listening, News};
+use crate::port::{
+    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+};
+use crate::rations::{self, Ration, Share};
 
 /// A store that lives as long as the process.
 pub struct MemoryStore {
     clock: Clock,
     tables: Mutex<Tables>,
+    bell: Bell,
 }
 
 #[derive(Default)]
 struct Tables {
     trajectories: BTreeMap<TrajectoryId, Chain>,
-    workers: BTreeMap<WorkerId, UnixMs>,
+    workers: BTreeMap<WorkerId, Lease>,
+    shares: BTreeMap<String, BTreeMap<WorkerId, Share>>,
     effects: BTreeMap<(TrajectoryId, UnixMs, Digest), Signed<EffectReport>>,
     blobs: BTreeMap<Digest, Vec<u8>>,
+}
+
+struct Lease {
+    profile: Profile,
+    since: UnixMs,
+    beat_at: UnixMs,
+    until: UnixMs,
 }
 
 struct Chain {
@@ -44,7 +58,7 @@ struct Chain {
 impl MemoryStore {
     /// An empty store whose leases are counted by `clock`.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, tables: Mutex::default() }
+        Self { clock, tables: Mutex::default(), bell: Bell::new(true) }
     }
 
     /// Nothing in here panics half-way through a change, so a poisoned lock guards whole tables.
@@ -56,7 +70,11 @@ impl MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn append(&self, admitted: Admitted) -> Result<Head, AppendError> {
-        self.tables().append(&admitted)
+        let appended = self.tables().append(&admitted)?;
+        if news::concerns_others(&admitted) {
+            self.bell.ring(News::Changed(admitted.trajectory()));
+        }
+        Ok(appended)
     }
 
     async fn entries(
@@ -136,40 +154,108 @@ impl Store for MemoryStore {
         }
     }
 
-    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError> {
+    async fn heartbeat(
+        &self,
+        worker: &WorkerId,
+        profile: &Profile,
+        lease_ms: u64,
+    ) -> Result<UnixMs, StoreError> {
         let now = (self.clock)();
         let mut tables = self.tables();
         tables.end_leases(now);
-        tables.workers.insert(worker.clone(), now.plus(lease_ms));
+        let since = tables.workers.get(worker).map_or(now, |lease| lease.since);
+        let (profile, until) = (profile.clone(), now.plus(lease_ms));
+        tables.workers.insert(worker.clone(), Lease { profile, since, beat_at: now, until });
         Ok(now)
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        let now = (self.clock)();
+        let mut tables = self.tables();
+        tables.end_leases(now);
+        let claimed = |worker: &WorkerId| {
+            let owners = tables.trajectories.values().filter_map(|chain| chain.owner.as_ref());
+            owners.filter(|owner| *owner == worker).count() as u64
+        };
+        Ok(tables
+            .workers
+            .iter()
+            .map(|(worker, lease)| WorkerRow {
+                worker: worker.clone(),
+                profile: lease.profile.clone(),
+                since: lease.since,
+                beat_at: lease.beat_at,
+                lease_until: lease.until,
+                claimed: claimed(worker),
+            })
+            .collect())
     }
 
     async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
         let now = (self.clock)();
         let mut tables = self.tables();
         tables.end_leases(now);
-        if !tables.workers.contains_key(worker) {
-            return Ok(Vec::new());
+        let Some(Lease { profile, .. }) = tables.workers.get(worker) else { return Ok(Vec::new()) };
+        let mut in_hand: BTreeMap<String, u64> = BTreeMap::new();
+        let mut candidates = Vec::new();
+        for (trajectory, chain) in &tables.trajectories {
+            let summary = &chain.summary;
+            let tenant = summary.tenant.as_ref().map(ToString::to_string).unwrap_or_default();
+            if chain.owner.is_some() {
+                let goes_on = !summary.status.ended();
+                *in_hand.entry(tenant).or_default() += u64::from(goes_on);
+            } else if chain.has_work(now) && claims::fits(&summary.tools, &profile.tools) {
+                let (rank, changed_at) = (claims::rank(summary.priority), summary.changed_at);
+                candidates.push(Candidate { rank, changed_at, trajectory: *trajectory, tenant });
+            }
         }
-        let mut ready: Vec<_> = tables
-            .trajectories
-            .iter_mut()
-            .filter(|(_, chain)| chain.owner.is_none() && chain.has_work(now))
-            .collect();
-        ready.sort_by_key(|(trajectory, chain)| (chain.summary.changed_at, **trajectory));
-        ready.truncate(max);
-        Ok(ready
-            .into_iter()
-            .map(|(trajectory, chain)| {
+        let claimed = claims::next(candidates, in_hand, max);
+        for trajectory in &claimed {
+            if let Some(chain) = tables.trajectories.get_mut(trajectory) {
                 chain.owner = Some(worker.clone());
-                *trajectory
-            })
-            .collect())
+            }
+        }
+        Ok(claimed)
+    }
+
+    async fn claim_one(
+        &self,
+        worker: &WorkerId,
+        trajectory: TrajectoryId,
+    ) -> Result<bool, StoreError> {
+        let now = (self.clock)();
+        let mut tables = self.tables();
+        tables.end_leases(now);
+        if !tables.workers.contains_key(worker) {
+            return Ok(false);
+        }
+        let Some(chain) = tables.trajectories.get_mut(&trajectory) else { return Ok(false) };
+        if chain.owner.is_none() && !chain.summary.status.ended() {
+            chain.owner = Some(worker.clone());
+        }
+        Ok(chain.owner.as_ref() == Some(worker))
     }
 
     async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError> {
-        if let Some(chain) = self.tables().trajectories.get_mut(&trajectory) {
-            chain.owner.take_if(|owner| owner == worker);
+        let now = (self.clock)();
+        if let Some(chain) = self.tables().trajectories.get_mut(&trajectory)
+            && chain.owner.take_if(|owner| owner == worker).is_some()
+            && chain.has_work(now)
+        {
+            self.bell.ring(News::Changed(trajectory));
+        }
+        Ok(())
+    }
+
+    async fn release_others(
+        &self,
+        worker: &WorkerId,
+        keep: &[TrajectoryId],
+    ) -> Result<(), StoreError> {
+        for (trajectory, chain) in &mut self.tables().trajectories {
+            if !keep.contains(trajectory) {
+                chain.owner.take_if(|owner| owner == worker);
+            }
         }
         Ok(())
     }
@@ -178,11 +264,19 @@ impl Store for MemoryStore {
         let mut tables = self.tables();
         tables.workers.remove(worker);
         tables.give_back(|owner| owner == worker);
+        self.bell.ring(News::Missed);
         Ok(())
+    }
+
+    async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
+        let mut tables = self.tables();
+        let shares = tables.shares.entry(scope.to_owned()).or_default();
+        Ok(rations::share(shares, worker, ask, (self.clock)()))
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
         self.tables().effects.insert(effect_key(report), report.clone());
+        self.bell.ring(News::Changed(report.doc().trajectory));
         Ok(())
     }
 
@@ -211,6 +305,10 @@ impl Store for MemoryStore {
             Some(bytes) if Digest::of(bytes) != digest => Err(StoreError::DamagedBlob(digest)),
             other => Ok(other.cloned()),
         }
+    }
+
+    fn listen(&self) -> Listening {
+        self.bell.listen()
     }
 }
 
@@ -244,7 +342,7 @@ impl Tables {
 
     /// A lease that has ended is over, and so are the claims made under it.
     fn end_leases(&mut self, now: UnixMs) {
-        self.workers.retain(|_, lease_until| *lease_until >= now);
+        self.workers.retain(|_, lease| lease.until >= now);
         let live: Vec<WorkerId> = self.workers.keys().cloned().collect();
         self.give_back(|owner| !live.contains(owner));
     }

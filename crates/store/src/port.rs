@@ -6,12 +6,14 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{StepId, TrajectoryId, WorkerId};
+use gesta_core::ids::{StepId, ToolName, TrajectoryId, WorkerId};
 use gesta_core::projection::{Admitted, Parked, ParkedOn, Projection, Status, Summary};
 use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 
 use crate::error::{AppendError, StoreError};
+use crate::news::Listening;
+use crate::rations::Ration;
 
 /// An entry as it is stored. The bytes are as they were found: nothing about them has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +64,36 @@ pub struct ParkedListing {
     pub on: Option<ParkedOn>,
     /// Only those of this trajectory.
     pub trajectory: Option<TrajectoryId>,
+}
+
+/// What a worker says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// The tools that it has, in order.
+    pub tools: Vec<ToolName>,
+    /// The machine that it runs on.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// What it is a build of.
+    pub version: String,
+}
+
+/// A worker with a live lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerRow {
+    /// Who it is.
+    pub worker: WorkerId,
+    /// What it says of itself.
+    pub profile: Profile,
+    /// When its lease began.
+    pub since: UnixMs,
+    /// When it was last extended.
+    pub beat_at: UnixMs,
+    /// When it ends, unless it is extended.
+    pub lease_until: UnixMs,
+    /// How many trajectories it holds.
+    pub claimed: u64,
 }
 
 /// A store of chains.
@@ -116,18 +148,49 @@ pub trait Store: Send + Sync + 'static {
     /// whose heartbeat fails counts its lease from before the last one that succeeded. A lease holds
     /// up to and including its last millisecond; once it has ended, so have the claims made under it,
     /// and a late heartbeat begins a new one under which nothing is held.
-    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError>;
+    async fn heartbeat(
+        &self,
+        worker: &WorkerId,
+        profile: &Profile,
+        lease_ms: u64,
+    ) -> Result<UnixMs, StoreError>;
 
-    /// Takes up to `max` trajectories that have something to do now and that no live worker holds,
-    /// longest unchanged first. A claim is a reservation and grants nothing: the `attempt` entry does. A crash
-    /// leaves trajectories claimed until the lease ends. A worker without a live lease gets none.
+    /// The workers with a live lease, by id.
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError>;
+
+    /// Takes up to `max` trajectories that have something to do now, that no live worker holds, and
+    /// whose tools the worker has, as its last heartbeat told: the greatest priority first, then
+    /// whose tenant has the fewest in hand, then longest unchanged. A claim is a reservation and
+    /// grants nothing: the `attempt` entry does. A crash leaves trajectories claimed until the lease
+    /// ends. A worker without a live lease gets none.
     async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError>;
+
+    /// Takes this one trajectory, whatever there is to do, unless it has ended or another live worker
+    /// holds it. True when the worker holds it now. A crash is as with `claim`.
+    async fn claim_one(
+        &self,
+        worker: &WorkerId,
+        trajectory: TrajectoryId,
+    ) -> Result<bool, StoreError>;
 
     /// Gives a trajectory back. A crash before it only delays the next claim.
     async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError>;
 
+    /// Gives back everything that a worker holds but these. For a worker whose claim went unanswered:
+    /// it may hold what it does not know of, and would for as long as it lives.
+    async fn release_others(
+        &self,
+        worker: &WorkerId,
+        keep: &[TrajectoryId],
+    ) -> Result<(), StoreError>;
+
     /// Ends a worker's lease and gives everything back.
     async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError>;
+
+    /// Asks for a share of a limit that all workers keep together, and says how many calls the worker
+    /// may have under way at once. A crash leaves the share as it was or as it is now; either way it
+    /// ends by itself.
+    async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError>;
 
     /// Stores what an executor saw, fenced by nothing. The same report twice is one. `Ok` means durable.
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError>;
@@ -147,4 +210,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// A blob, checked against its digest.
     async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Hears of what is added by others than the owner, reported to the inbox, or given back with
+    /// something left to do. News may be missed; whoever listens also looks from time to time.
+    fn listen(&self) -> Listening;
 }

@@ -2,11 +2,14 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     reason = "a test fails by panicking"
 )]
 
+#[cfg(feature = "postgres")]
+mod place;
 mod suite;
 
 /// Runs the whole suite on the store that `$open` makes, one test each.
@@ -36,14 +39,36 @@ macro_rules! conformance {
             projections_are_rebuilt,
             claims_go_to_one_worker,
             only_work_is_claimed,
+            one_is_claimed_by_name,
+            what_was_claimed_unknowingly_is_given_back,
             an_ended_lease_frees_its_claims,
             a_late_heartbeat_begins_a_new_lease,
             claims_are_given_back,
             claims_and_appends_are_apart,
             racing_claims_are_disjoint,
+            a_worker_claims_what_it_can_run,
+            nothing_stands_in_the_way,
+            priorities_come_before_tenants,
+            workers_are_listed,
+            limits_hold_across_workers,
+            news_are_heard,
             effects_wait_in_the_inbox,
             blobs_are_found_by_their_content,
             agrees_with_memory,
+        }
+    };
+}
+
+/// Runs what is about clocks on the pair of stores that `$open` makes.
+macro_rules! clocks {
+    ($open:path) => {
+        conformance! {
+            $open:
+            a_lease_is_judged_by_the_stores_clock,
+            a_sleep_ends_by_the_stores_clock,
+            recorded_time_never_runs_back,
+            a_clock_that_jumps_back_ends_no_lease,
+            a_clock_that_jumps_ahead_costs_a_lease_and_nothing_else,
         }
     };
 }
@@ -53,7 +78,7 @@ mod memory {
 
     use gesta_store::memory::MemoryStore;
 
-    use crate::suite::{Subject, Time};
+    use crate::suite::{Pair, StoreClock, Subject, Time};
 
     async fn open() -> Subject {
         let (time, clock) = Time::manual();
@@ -61,6 +86,15 @@ mod memory {
     }
 
     conformance!(open);
+
+    async fn pair() -> Pair {
+        let (clock, reading) = StoreClock::machine();
+        let store = Arc::new(MemoryStore::new(reading));
+        let stores = [Arc::clone(&store) as _, store as _];
+        Pair { stores, clock, _home: None }
+    }
+
+    clocks!(pair);
 }
 
 #[cfg(feature = "sqlite")]

@@ -2,6 +2,9 @@
 //! the chain must come out as if nothing had failed, byte for byte.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(feature = "postgres")]
+mod place;
+
 use std::sync::Arc;
 
 use gesta_core::digest::EntryId;
@@ -18,8 +21,68 @@ const APPENDS: u64 = 70;
 const ID: TrajectoryId = TrajectoryId::from_bytes([5; 16]);
 const BOTH: [Fault; 2] = [Fault::Lost, Fault::Unanswered];
 
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new(Arc::new(|| EPOCH)))
+/// An empty store, and what keeps it alive.
+struct Fresh {
+    store: Arc<dyn Store>,
+    _home: Option<tempfile::TempDir>,
+}
+
+/// Runs the same on every store, one test each.
+macro_rules! on_every_store {
+    ($($test:ident,)*) => {
+        mod memory {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    crate::$test(async || crate::memory()).await;
+                }
+            )*
+        }
+
+        #[cfg(feature = "sqlite")]
+        mod sqlite {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    crate::$test(async || crate::sqlite()).await;
+                }
+            )*
+        }
+
+        #[cfg(feature = "postgres")]
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    crate::$test(crate::postgres).await;
+                }
+            )*
+        }
+    };
+}
+
+on_every_store! {
+    every_third_write_may_fail_in_both_ways,
+    every_second_write_may_fail,
+    an_append_that_stays_unknown_is_told_to_the_caller_and_settled_by_loading,
+    blobs_and_effects_may_be_repeated,
+}
+
+fn memory() -> Fresh {
+    Fresh { store: Arc::new(MemoryStore::new(Arc::new(|| EPOCH))), _home: None }
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite() -> Fresh {
+    use gesta_store::sqlite::{Options, SqliteStore};
+    let home = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(home.path().join("gesta.db"), Options::default()).unwrap();
+    Fresh { store: Arc::new(store), _home: Some(home) }
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres() -> Fresh {
+    Fresh { store: Arc::new(place::Place::new().open().await), _home: None }
 }
 
 /// Adds to a chain what a number stands for. The same state and number always add the same.
@@ -80,16 +143,23 @@ async fn verified(store: &Arc<dyn Store>) -> Vec<(EntryId, Vec<u8>)> {
     stored.into_iter().map(|entry| (entry.id, entry.bytes)).collect()
 }
 
-#[tokio::test]
-async fn every_write_may_fail_in_both_ways() {
-    let reference = memory();
+/// What the history is when nothing fails, and how many writes it takes.
+async fn unhindered() -> (Vec<(EntryId, Vec<u8>)>, u64) {
+    let reference = memory().store;
     let writes = write(&reference, Box::new(|_| None)).await;
     let expected = verified(&reference).await;
     assert_eq!(writes, APPENDS + 1);
     assert!(expected.len() as u64 > APPENDS);
+    (expected, writes)
+}
+
+/// One write of a whole history fails, each in its turn. In memory only, where a history is cheap.
+#[tokio::test]
+async fn every_write_may_fail_in_both_ways() {
+    let (expected, writes) = unhindered().await;
     for fault in BOTH {
         for failing in 0..writes {
-            let store = memory();
+            let store = memory().store;
             let faults = move |write| (write == failing).then_some(fault);
             assert_eq!(write(&store, Box::new(faults)).await, writes + 1);
             assert_eq!(verified(&store).await, expected, "write {failing} {fault:?}");
@@ -97,13 +167,26 @@ async fn every_write_may_fail_in_both_ways() {
     }
 }
 
-#[tokio::test]
-async fn every_second_write_may_fail() {
-    let reference = memory();
-    write(&reference, Box::new(|_| None)).await;
-    let expected = verified(&reference).await;
+/// Three histories are enough for every write to fail.
+async fn every_third_write_may_fail_in_both_ways(open: impl AsyncFn() -> Fresh) {
+    let (expected, writes) = unhindered().await;
+    for fault in BOTH {
+        for third in 0..3 {
+            let fresh = open().await;
+            let faults = move |write: u64| (write % 3 == third).then_some(fault);
+            let took = write(&fresh.store, Box::new(faults)).await;
+            assert!(took > writes + writes / 3, "{took} writes");
+            let stored = verified(&fresh.store).await;
+            assert_eq!(stored, expected, "{fault:?} of every third write from {third}");
+        }
+    }
+}
+
+/// Some are lost, some unanswered, in one history.
+async fn every_second_write_may_fail(open: impl AsyncFn() -> Fresh) {
+    let (expected, _) = unhindered().await;
     for offset in 0..2 {
-        let store = memory();
+        let fresh = open().await;
         let faults = move |write: u64| {
             (write % 2 == offset).then_some(if write % 4 < 2 {
                 Fault::Lost
@@ -111,40 +194,18 @@ async fn every_second_write_may_fail() {
                 Fault::Unanswered
             })
         };
-        write(&store, Box::new(faults)).await;
-        assert_eq!(verified(&store).await, expected);
-    }
-}
-
-#[cfg(feature = "sqlite")]
-#[tokio::test]
-async fn on_sqlite_every_write_may_fail_in_both_ways() {
-    use gesta_store::sqlite::{Options, SqliteStore};
-    let reference = memory();
-    write(&reference, Box::new(|_| None)).await;
-    let expected = verified(&reference).await;
-    for fault in BOTH {
-        for third in 0..3 {
-            let home = tempfile::tempdir().unwrap();
-            let store: Arc<dyn Store> = Arc::new(
-                SqliteStore::open(home.path().join("gesta.db"), Options::default()).unwrap(),
-            );
-            let faults = move |write: u64| (write % 3 == third).then_some(fault);
-            write(&store, Box::new(faults)).await;
-            assert_eq!(
-                verified(&store).await,
-                expected,
-                "{fault:?} of every third write from {third}"
-            );
-        }
+        write(&fresh.store, Box::new(faults)).await;
+        assert_eq!(verified(&fresh.store).await, expected);
     }
 }
 
 /// Someone who gives up on an unknown append loads the chain and finds out.
-#[tokio::test]
-async fn an_append_that_stays_unknown_is_told_to_the_caller_and_settled_by_loading() {
+async fn an_append_that_stays_unknown_is_told_to_the_caller_and_settled_by_loading(
+    open: impl AsyncFn() -> Fresh,
+) {
     for fault in BOTH {
-        let inner = memory();
+        let fresh = open().await;
+        let inner = Arc::clone(&fresh.store);
         let faulty: Arc<dyn Store> = Arc::new(FaultyStore::new(
             Arc::clone(&inner),
             Box::new(move |write| (write > 0).then_some(fault)),
@@ -171,10 +232,10 @@ async fn an_append_that_stays_unknown_is_told_to_the_caller_and_settled_by_loadi
 }
 
 /// Writes beside the chain are repeated until they succeed, and are one write in the end.
-#[tokio::test]
-async fn blobs_and_effects_may_be_repeated() {
+async fn blobs_and_effects_may_be_repeated(open: impl AsyncFn() -> Fresh) {
     for fault in BOTH {
-        let inner = memory();
+        let fresh = open().await;
+        let inner = Arc::clone(&fresh.store);
         write(&inner, Box::new(|_| None)).await;
         let state = Chain::load(Arc::clone(&inner), ID).await.unwrap().state().clone();
         let cast = Cast::new(3);
@@ -183,6 +244,7 @@ async fn blobs_and_effects_may_be_repeated() {
             certainty: gesta_core::document::Certainty::Happened,
             cost: gesta_core::amounts::Amounts::ONE_CALL,
             error: gesta_core::document::Failing { code: "late".into(), message: "late".into() },
+            retryable: false,
         };
         let report = cast.report(&state, &"late".parse().unwrap(), started, result, EPOCH).unwrap();
         let store = FaultyStore::new(

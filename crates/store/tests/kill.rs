@@ -1,6 +1,6 @@
-//! Real processes killed with SIGKILL while several of them append to one file. After each kill
+//! Real processes killed with SIGKILL while several of them append to one store. After each kill
 //! everything that was acknowledged is there, and every chain folds and verifies.
-#![cfg(feature = "sqlite")]
+#![cfg(any(feature = "sqlite", feature = "postgres"))]
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,9 +8,12 @@
     reason = "a test fails by panicking"
 )]
 
+#[cfg(feature = "postgres")]
+mod place;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::path::Path;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
@@ -20,30 +23,56 @@ use gesta_core::ids::TrajectoryId;
 use gesta_core::sample::{Cast, Dice, EPOCH};
 use gesta_core::state::{Act, State};
 use gesta_core::verification::Verifier;
-use gesta_store::sqlite::{Options, SqliteStore};
 use gesta_store::{Chain, Store, StoreError};
 
-const KILLS: u64 = 200;
-const WRITERS: u64 = 2;
 /// Trajectories are left behind after so many kills, so that folding them stays cheap.
 const KILLS_A_TRAJECTORY: u64 = 10;
-/// Set in the processes that write: the file, the trajectory, a seed.
+/// Set in the processes that write: the store, the trajectories, a seed.
 const ORDERS: &str = "GESTA_TEST_KILL_ORDERS";
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_survives_kill_9() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("gesta.db");
+    kill_writers(&format!("sqlite:{}", file.display()), 2, 200).await;
+}
+
+/// The server goes on: it may finish what a dead process has sent, and still hold its locks.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_postgres_what_was_acknowledged_survives_kill_9() {
+    kill_writers(&format!("postgres:{}", place::Place::new().name), 3, 60).await;
+}
+
+async fn open(store: &str) -> Arc<dyn Store> {
+    match store.split_once(':') {
+        #[cfg(feature = "sqlite")]
+        Some(("sqlite", file)) => {
+            use gesta_store::sqlite::{Options, SqliteStore};
+            Arc::new(SqliteStore::open(file, Options::default()).unwrap())
+        }
+        #[cfg(feature = "postgres")]
+        Some(("postgres", schema)) => {
+            Arc::new(place::Place { name: schema.to_owned() }.open().await)
+        }
+        _ => panic!("there is no store `{store}`"),
+    }
+}
 
 /// In a process that was started to write, writes for ever; otherwise there is nothing to do here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writing_process() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
     let mut orders = orders.split('|');
-    let mut order = || orders.next().expect("three orders");
-    let (file, number, seed) = (order(), order().parse().unwrap(), order().parse().unwrap());
-    let store: Arc<dyn Store> =
-        Arc::new(SqliteStore::open(Path::new(file), Options::default()).unwrap());
+    let mut order = || orders.next().expect("four orders");
+    let store = open(order()).await;
+    let (own, shared) = (order().parse().unwrap(), order().parse().unwrap());
+    let seed = order().parse().unwrap();
     // One trajectory of its own, and one that all writers fight for.
-    let own = tokio::spawn(write(Arc::clone(&store), trajectory(number), seed));
-    let shared = tokio::spawn(write(store, trajectory(shared_number(number)), seed));
-    own.await.unwrap();
-    shared.await.unwrap();
+    let own = tokio::spawn(write(Arc::clone(&store), own, seed));
+    let shared = tokio::spawn(write(store, shared, seed));
+    tokio::try_join!(own, shared).unwrap();
 }
 
 async fn write(store: Arc<dyn Store>, id: TrajectoryId, seed: u64) {
@@ -81,12 +110,9 @@ async fn write(store: Arc<dyn Store>, id: TrajectoryId, seed: u64) {
     }
 }
 
-fn trajectory(number: u64) -> TrajectoryId {
-    TrajectoryId::from_bytes((1000 + u128::from(number)).to_be_bytes())
-}
-
-fn shared_number(number: u64) -> u64 {
-    1_000_000 + number / WRITERS
+/// A trajectory of one era: numbered by its writer, or 0 for the one that they share.
+fn trajectory(era: u64, number: u64) -> TrajectoryId {
+    TrajectoryId::from_bytes((1000 * u128::from(1 + era) + u128::from(number)).to_be_bytes())
 }
 
 struct Writer {
@@ -95,10 +121,10 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(file: &Path, number: u64, seed: u64) -> Self {
+    fn start(store: &str, own: TrajectoryId, shared: TrajectoryId, seed: u64) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "writing_process", "--nocapture"])
-            .env(ORDERS, format!("{}|{number}|{seed}", file.display()))
+            .env(ORDERS, format!("{store}|{own}|{shared}|{seed}"))
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()
@@ -115,7 +141,8 @@ impl Writer {
             acknowledged.extend(parse(&line));
         }
         self.process.kill().unwrap();
-        self.process.wait().unwrap();
+        let ended = self.process.wait().unwrap();
+        assert_eq!(ended.signal(), Some(9), "the writer had ended by itself: {ended}");
         acknowledged.extend(self.lines.map_while(Result::ok).filter_map(|line| parse(&line)));
         acknowledged
     }
@@ -130,21 +157,22 @@ fn parse(line: &str) -> Option<(TrajectoryId, u64, EntryId)> {
     Some((trajectory, seq, EntryId::new(id)))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_survives_kill_9() {
-    let home = tempfile::tempdir().unwrap();
-    let file = home.path().join("gesta.db");
+/// Kills writers in turn and looks into the store after each.
+async fn kill_writers(store: &str, writers: u64, kills: u64) {
     let mut dice = Dice::new(2026);
     let mut acknowledged: BTreeMap<TrajectoryId, BTreeMap<u64, EntryId>> = BTreeMap::new();
-    let mut writers: Vec<Option<Writer>> = (0..WRITERS).map(|_| None).collect();
-    for kill in 0..KILLS {
-        let era = kill / KILLS_A_TRAJECTORY * WRITERS;
-        for (slot, writer) in writers.iter_mut().enumerate() {
-            writer.get_or_insert_with(|| Writer::start(&file, era + slot as u64, kill));
+    let mut running: Vec<Option<Writer>> = (0..writers).map(|_| None).collect();
+    for kill in 0..kills {
+        let era = kill / KILLS_A_TRAJECTORY;
+        for (number, writer) in (1..).zip(&mut running) {
+            let (own, shared) = (trajectory(era, number), trajectory(era, 0));
+            // No two writers make the same call: the second would be refused.
+            let seed = kill * (writers + 1) + number;
+            writer.get_or_insert_with(|| Writer::start(store, own, shared, seed));
         }
         // One dies, the others go on: they hold the lock, or wait for it, or are in the middle of a commit.
-        let slot = usize::try_from(kill % WRITERS).unwrap();
-        let dying = writers.get_mut(slot).unwrap().take().unwrap();
+        let slot = usize::try_from(kill % writers).unwrap();
+        let dying = running.get_mut(slot).unwrap().take().unwrap();
         for (trajectory, seq, id) in dying.kill_after(1 + dice.below(12)) {
             let before = acknowledged.entry(trajectory).or_default().insert(seq, id);
             assert!(
@@ -152,26 +180,21 @@ async fn what_was_acknowledged_survives_kill_9() {
                 "two entries were acknowledged for one place"
             );
         }
-        check(&file, &acknowledged, kill).await;
-        acknowledged.retain(|trajectory, _| {
-            [era, era + 1]
-                .map(|n| [self::trajectory(n), self::trajectory(shared_number(n))])
-                .concat()
-                .contains(trajectory)
-        });
+        check(store, &acknowledged, kill).await;
+        acknowledged.retain(|id, _| (0..=writers).any(|number| trajectory(era, number) == *id));
     }
-    for writer in writers.into_iter().flatten() {
+    for writer in running.into_iter().flatten() {
         writer.kill_after(0);
     }
 }
 
 /// Every chain folds, its signatures hold, and everything acknowledged is in it.
 async fn check(
-    file: &Path,
+    store: &str,
     acknowledged: &BTreeMap<TrajectoryId, BTreeMap<u64, EntryId>>,
     kill: u64,
 ) {
-    let store = SqliteStore::open(file, Options::default()).unwrap();
+    let store = open(store).await;
     let keyring = Cast::new(4).trust_root().keyring().unwrap();
     for (trajectory, entries) in acknowledged {
         let mut verifier = Verifier::new(State::new(*trajectory), &keyring);

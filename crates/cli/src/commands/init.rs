@@ -8,46 +8,31 @@
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use gesta_core::amounts::Budget;
-use gesta_core::body::{Purpose, Root};
-use gesta_core::digest::{Digest, Seed};
-use gesta_core::document::RegistryItem;
-use gesta_core::entry::{Author, Body};
-use gesta_core::ids::{Principal, Tenant, TrajectoryId};
+use gesta_core::ids::{Principal, Tenant};
 use gesta_core::json;
 use gesta_core::keys::PrivateKey;
-use gesta_core::signed::{Signed, Tag};
-use gesta_core::time::{UnixMs, Window};
-use gesta_core::trust::{Role, TrustRoot, TrustedKey};
-use gesta_core::writ::{Effect, ToolPattern, Writ};
-use gesta_store::{Chain, ChainError, Store};
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+use gesta_core::trust::{TrustRoot, TrustedKey};
+use gesta_core::writ::Writ;
+use gesta_runtime::Keys;
+use gesta_runtime::authority::{self, OWNER, WORKER};
 use serde_json::json;
 
 use crate::durable::{self, Beside, Readers};
-use crate::key_file::{self, OWNER};
+use crate::entropy;
+use crate::key_file;
 use crate::place::{Place, without_password};
 use crate::problem::Problem;
-use crate::registry;
 use crate::session::Session;
-use crate::workspace::{self, Config};
+use crate::workspace::{self, Config, ROOT_WRIT};
 
-const WORKER: &str = "worker";
-const OWNER_ROLES: [Role; 4] = [Role::Owner, Role::Issuer, Role::Operator, Role::Approver];
-const WORKER_ROLES: [Role; 2] = [Role::Guardian, Role::Executor];
-const WRIT: &str = "writs/root.json";
-
-/// A machine whose clock is a little behind can use a new key at once.
-const SKEW_MS: u64 = 5 * 60 * 1000;
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-const OWNER_DAYS: u64 = 3650;
-const WORKER_DAYS: u64 = 365;
-/// How often the root writ may be narrowed: jobs, their children, theirs.
-const WRIT_DEPTH: u64 = 8;
-
+/// Whose a workspace's root writ is and who acts under it, unless something else is said.
+const TENANT: &str = "main";
+const PRINCIPAL: &str = "agent:main";
 /// Make a workspace: store, keys, registry, root writ, trust root
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -63,36 +48,73 @@ pub(crate) struct Arguments {
     #[arg(default_value = ".", value_name = "DIR")]
     directory: PathBuf,
     /// Whose the root writ is
-    #[arg(long, default_value = "main")]
+    #[arg(long, default_value = TENANT)]
     tenant: Tenant,
     /// Who acts under the root writ
-    #[arg(long, default_value = "agent:main")]
+    #[arg(long, default_value = PRINCIPAL)]
     principal: Principal,
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let directory = &arguments.directory;
+    let Arguments { directory, tenant, principal } = arguments;
+    let store = session.global.store.as_deref();
+    let founded = found(session, directory, store, tenant, principal)?;
+    report(session, directory, &founded)?;
+    Ok(0)
+}
+
+/// A workspace that has just been made.
+pub(crate) struct Founded {
+    config: Config,
+    pub(crate) place: Place,
+    keys: Vec<TrustedKey>,
+}
+
+/// Makes the current directory a workspace, as `gesta init` does without options.
+pub(crate) fn found_here(session: &Session) -> Result<Founded> {
+    let store = session.global.store.as_deref();
+    found(session, Path::new("."), store, &TENANT.parse()?, &PRINCIPAL.parse()?)
+}
+
+/// Makes a workspace for a moment, with a store of its own.
+pub(crate) fn found_throw_away(session: &Session, directory: &Path) -> Result<Founded> {
+    found(session, directory, None, &TENANT.parse()?, &PRINCIPAL.parse()?)
+}
+
+/// The root writ that such a workspace would have.
+pub(crate) fn first_writ(owner: &PrivateKey, now: UnixMs) -> Result<Signed<Writ>> {
+    Ok(authority::root_writ(&TENANT.parse()?, &PRINCIPAL.parse()?, owner, now)?)
+}
+
+/// Makes a workspace.
+fn found(
+    session: &Session,
+    directory: &Path,
+    store: Option<&str>,
+    tenant: &Tenant,
+    principal: &Principal,
+) -> Result<Founded> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot make `{}`", directory.display()))?;
-    let (config, place, _lock) = begin(directory, session.global.store.as_deref())?;
+    let (config, place, _lock) = begin(directory, store)?;
 
     let keys = directory.join(&config.keys);
     durable::private_directory(&keys)?;
-    let owner = key(&keys, OWNER)?;
-    let worker = key(&keys, WORKER)?;
+    let both = Keys { owner: key(&keys, OWNER)?, worker: key(&keys, WORKER)? };
 
     let place = place.verified_by(session.global.store_ca.as_deref());
     let store = session.wait(place.make())?;
     let now = Session::now();
-    let registered = session.wait(found_registry(&store, config.registry, &owner, &worker, now))?;
+    let registered =
+        session.wait(authority::found_registry(&store, config.registry, &both, now))?;
 
-    let writ = directory.join(WRIT);
+    let writ = directory.join(ROOT_WRIT);
     if !writ.exists() {
         if let Some(parent) = writ.parent() {
             std::fs::create_dir_all(parent)
                 .with_context(|| format!("cannot make `{}`", parent.display()))?;
         }
-        let signed = root_writ(arguments, &owner, now)?;
+        let signed = authority::root_writ(tenant, principal, &both.owner, now)?;
         durable::create(&writ, &json::to_canonical(&signed)?, Readers::Owner)?;
     }
     let trust = directory.join(&config.trust);
@@ -103,8 +125,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         durable::create(&trust, text.as_bytes(), Readers::Everyone)?;
     }
     durable::rename(&partial(directory), &directory.join(workspace::FILE))?;
-    report(session, directory, &config, &place, &registered)?;
-    Ok(0)
+    Ok(Founded { config, place, keys: registered })
 }
 
 fn partial(directory: &Path) -> PathBuf {
@@ -129,12 +150,8 @@ fn begin(directory: &Path, store: Option<&str>) -> Result<(Config, Place, File)>
     let config = if partial.exists() {
         resume(&partial, store.as_deref())?
     } else {
-        let config = Config {
-            store: store.as_deref().map_or_else(|| "gesta.db".to_owned(), without_password),
-            trust: "trust.json".into(),
-            keys: "keys".into(),
-            registry: draw_id()?,
-        };
+        let store = store.as_deref().map_or_else(|| "gesta.db".to_owned(), without_password);
+        let config = Config::new(store, entropy::trajectory()?);
         refuse_leftovers(directory, &config)?;
         durable::create(&partial, config.to_toml()?.as_bytes(), Readers::Everyone)?;
         config
@@ -175,7 +192,7 @@ fn refuse_leftovers(directory: &Path, config: &Config) -> Result<()> {
     let ours = [
         key_file::path(&keys, OWNER),
         key_file::path(&keys, WORKER),
-        directory.join(WRIT),
+        directory.join(ROOT_WRIT),
         directory.join(&config.trust),
     ];
     let there: Vec<String> = ours
@@ -205,13 +222,6 @@ fn absolute(store: &str) -> Result<String> {
     }
 }
 
-fn draw_id() -> Result<TrajectoryId> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Problem::new(format!("the system gives no random bytes: {error}")))?;
-    Ok(TrajectoryId::from_bytes(bytes))
-}
-
 fn key(keys: &Path, name: &str) -> Result<PrivateKey> {
     let path = key_file::path(keys, name);
     if path.exists() {
@@ -222,95 +232,8 @@ fn key(keys: &Path, name: &str) -> Result<PrivateKey> {
     Ok(key)
 }
 
-/// Begins the registry with both keys, in one append, unless it is there.
-async fn found_registry(
-    store: &Arc<dyn Store>,
-    id: TrajectoryId,
-    owner: &PrivateKey,
-    worker: &PrivateKey,
-    now: UnixMs,
-) -> Result<Vec<TrustedKey>> {
-    let row = store.trajectory(id).await?;
-    let chain = match row {
-        Some(_) => Chain::load(Arc::clone(store), id).await?,
-        None => {
-            let mut chain = Chain::unbegun(Arc::clone(store), id);
-            let seed = Seed::new(Digest::of(id.to_string().as_bytes()));
-            let principal: Principal = OWNER.parse()?;
-            let root = Root {
-                compiler: concat!("gesta ", env!("CARGO_PKG_VERSION")).to_owned(),
-                principal: principal.clone(),
-                purpose: Purpose::Registry { owner: owner.id() },
-                seed,
-            };
-            let items = [
-                trusted(owner, OWNER, &OWNER_ROLES, OWNER_DAYS, now),
-                trusted(worker, WORKER, &WORKER_ROLES, WORKER_DAYS, now),
-            ]
-            .map(RegistryItem::Key);
-            chain
-                .append(|admission| {
-                    let by = Author::Principal(principal.clone());
-                    let body = Body::Root(Box::new(root.clone()));
-                    admission.push(now, by, body).map_err(ChainError::from)?;
-                    items
-                        .iter()
-                        .try_for_each(|item| registry::register(admission, item, owner, now))
-                })
-                .await?;
-            chain
-        }
-    };
-    let mut keys: Vec<_> = chain.state().registry().keys().iter().cloned().collect();
-    keys.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(keys)
-}
-
-fn trusted(key: &PrivateKey, name: &str, roles: &[Role], days: u64, now: UnixMs) -> TrustedKey {
-    TrustedKey {
-        key: key.id(),
-        name: name.to_owned(),
-        revoked_at: None,
-        roles: roles.iter().copied().collect(),
-        tenant: None,
-        valid: window(now, days),
-    }
-}
-
-/// From now on, for so many days.
-pub(super) fn window(now: UnixMs, days: u64) -> Window {
-    Window {
-        not_before: UnixMs(now.0.saturating_sub(SKEW_MS)),
-        not_after: now.plus(days.saturating_mul(DAY_MS)),
-    }
-}
-
-/// Everything, for the owner to narrow: a standing writ roots nothing by itself.
-fn root_writ(arguments: &Arguments, owner: &PrivateKey, now: UnixMs) -> Result<Signed<Writ>> {
-    let writ = Writ {
-        budget: Budget::default(),
-        depth: WRIT_DEPTH,
-        effect: Effect::Irreversible,
-        holder: owner.id(),
-        key: owner.id(),
-        parent: None,
-        principal: arguments.principal.clone(),
-        tenant: arguments.tenant.clone(),
-        tools: vec![ToolPattern::Any],
-        trajectory: None,
-        type_: Tag::default(),
-        window: window(now, OWNER_DAYS),
-    };
-    Ok(Signed::sign(writ, owner)?)
-}
-
-fn report(
-    session: &mut Session,
-    directory: &Path,
-    config: &Config,
-    place: &Place,
-    keys: &[TrustedKey],
-) -> Result<()> {
+fn report(session: &mut Session, directory: &Path, founded: &Founded) -> Result<()> {
+    let Founded { config, place, keys } = founded;
     let file = |name: &str| key_file::path(&directory.join(&config.keys), name);
     if session.out.is_json() {
         let keys: Vec<_> = keys
@@ -323,7 +246,7 @@ fn report(
             "registry": config.registry,
             "keys": keys,
             "trust": directory.join(&config.trust),
-            "writ": directory.join(WRIT),
+            "writ": directory.join(ROOT_WRIT),
         }))?;
     } else {
         let out = &mut session.out;
@@ -337,7 +260,7 @@ fn report(
                 super::keys::roles(key)
             ))?;
         }
-        out.line(format!("  writ      {}", directory.join(WRIT).display()))?;
+        out.line(format!("  writ      {}", directory.join(ROOT_WRIT).display()))?;
         out.line(format!("  trust     {}", directory.join(&config.trust).display()))?;
         out.line("next: `gesta verify` checks it, `gesta keys list` shows the keys")?;
     }

@@ -11,15 +11,15 @@ use gesta_core::ids::Tenant;
 use gesta_core::trust::{Role, TrustRoot, TrustedKey};
 use serde_json::{Value, json};
 
-use super::init::window;
 use crate::durable;
 use crate::escape::visible;
-use crate::key_file::{self, OWNER};
+use crate::key_file;
 use crate::moment;
 use crate::problem::Problem;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::table;
+use gesta_runtime::authority::{OWNER, window};
 
 /// Make, list, show, revoke and export keys
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ use crate::escape::{short, visible};
 use crate::moment;
 
 use summary::summary;
+pub(crate) use summary::{brief, cost, cut, word};
 
 /// The width of the column for steps; longer ones push the rest.
 const STEP_WIDTH: usize = 14;

@@ -240,7 +240,7 @@ fn value(content: &Content) -> String {
 }
 
 /// What something cost, without what it did not.
-fn cost(amounts: &Amounts) -> String {
+pub(crate) fn cost(amounts: &Amounts) -> String {
     let Amounts { calls, money_micros, tokens, wall_ms } = *amounts;
     let mut parts = Vec::new();
     if calls > 0 {
@@ -263,7 +263,8 @@ fn cost(amounts: &Amounts) -> String {
     if parts.is_empty() { "no cost".to_owned() } else { parts.join(", ") }
 }
 
-fn cut(text: &str) -> String {
+/// As much of a text as fits into a line.
+pub(crate) fn cut(text: &str) -> String {
     if text.chars().count() <= VALUE_LENGTH {
         return text.to_owned();
     }
@@ -272,12 +273,12 @@ fn cut(text: &str) -> String {
 }
 
 /// The first eight digits of an id.
-fn brief(id: &impl ToString) -> String {
+pub(crate) fn brief(id: &impl ToString) -> String {
     id.to_string().chars().take(8).collect()
 }
 
 /// A value that is written as a word.
-fn word(value: &impl Serialize) -> String {
+pub(crate) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word.replace('_', " "),
         _ => String::new(),

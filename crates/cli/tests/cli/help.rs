@@ -2,8 +2,25 @@
 
 use crate::world::World;
 
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 33] = [
     &[],
+    &["run"],
+    &["check"],
+    &["graph"],
+    &["submit"],
+    &["worker"],
+    &["workers"],
+    &["jobs"],
+    &["resume"],
+    &["signal"],
+    &["cancel"],
+    &["doubts"],
+    &["resolve"],
+    &["confirm"],
+    &["tools"],
+    &["tools", "list"],
+    &["tools", "pin"],
+    &["tools", "test"],
     &["init"],
     &["keys"],
     &["keys", "new"],
@@ -42,7 +59,9 @@ fn every_command_has_examples_and_the_front_page_has_exit_codes() {
         assert!(help.contains("Examples:"), "{command:?}:\n{help}");
     }
     let help = world.gesta(&["--help"]).ok();
-    for word in ["tampered", "untrusted", "incomplete", "unreadable", "usage"] {
+    for word in
+        ["tampered", "untrusted", "unreadable", "bad input", "failed", "in doubt", "interrupted"]
+    {
         assert!(help.contains(word), "{word}");
     }
 }
@@ -58,6 +77,9 @@ fn completions_know_the_commands() {
     let world = World::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = world.gesta(&["completions", shell]).ok();
-        assert!(script.contains("doctor") && script.contains("rebuild"), "{shell}");
+        for word in ["doctor", "rebuild", "did-not-happen", "worker"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        assert!(!script.contains("under-test") && !script.contains("supervise"), "{shell}");
     }
 }

@@ -92,3 +92,19 @@ fn both_stores_export_the_same_bytes() {
     let bytes = |file| std::fs::read(world.path(file)).unwrap();
     assert_eq!(bytes("sqlite.gesta"), bytes("postgres.gesta"));
 }
+
+#[test]
+fn jobs_run_on_postgres_as_on_a_file() {
+    let database = Database::new("jobs");
+    let (url, world) = (database.url(), World::with_examples());
+    let run = |arguments: &[&str]| world.gesta_with(arguments, &[("GESTA_STORE", &url)]);
+    let job = ["examples/refund/job.yaml", "--input", "order=1042"];
+    let ran = run(&[&["run"][..], &job, &["--json"]].concat()).json();
+    assert_eq!((&ran["status"], &ran["answer"]["cents"]), (&"completed".into(), &4200.into()));
+    let submit = [&["submit"][..], &job, &["--key", "k"]].concat();
+    assert_eq!(run(&submit).ok(), run(&submit).ok());
+    run(&["worker", "--once"]).ok();
+    assert_eq!(run(&["jobs", "--status", "completed", "--json"]).json_lines().len(), 2);
+    assert_eq!(world.files("examples/refund/outside/ledger"), 2);
+    run(&["verify"]).ok();
+}

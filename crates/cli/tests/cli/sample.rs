@@ -49,7 +49,11 @@ pub(crate) async fn fill(store: &Arc<dyn Store>) -> TrustRoot {
     let root = cast.root(Purpose::Session(mandate)).unwrap();
     let mut session = State::new(SESSION).admit();
     session.push(EPOCH, Author::Principal(sample::person().unwrap()), root).unwrap();
-    let claim = Body::Attempt(Box::new(Attempt { note: UNSEEN.to_owned() }));
+    let claim = Body::Attempt(Box::new(Attempt {
+        died: None,
+        environment: gesta_core::sample::environment(),
+        note: UNSEEN.to_owned(),
+    }));
     let by = sample::author(session.state(), Act::Attempt).unwrap();
     session.push(EPOCH, by, claim).unwrap();
     let mut now = EPOCH;

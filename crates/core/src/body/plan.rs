@@ -1,9 +1,11 @@
 //! The task graph: nodes, what each needs, and the hash of it all.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
-use crate::ids::StepId;
+use crate::ids::{StepId, ToolName};
 use crate::json::{Canon, JsonError};
 
 /// What a plan's step does.
@@ -42,14 +44,27 @@ pub struct PlanStep {
 pub struct Plan {
     /// The digest of the canonical steps.
     pub hash: Digest,
+    /// Whose turn it is before others: the greater first, at most [`Plan::MAX_PRIORITY`].
+    pub priority: u8,
     /// The steps, each after what it needs.
     pub steps: Vec<PlanStep>,
+    /// The tools that a worker must have, in order, each once.
+    pub tools: Vec<ToolName>,
 }
 
 impl Plan {
-    /// A plan of these steps.
+    /// The greatest priority.
+    pub const MAX_PRIORITY: u8 = 100;
+
+    /// A plan of these steps, of the least priority, that any worker can drive.
     pub fn new(steps: Vec<PlanStep>) -> Result<Self, JsonError> {
-        Ok(Self { hash: Self::hash_of(&steps)?, steps })
+        Ok(Self { hash: Self::hash_of(&steps)?, priority: 0, steps, tools: Vec::new() })
+    }
+
+    /// The same plan, for workers that have these tools.
+    #[must_use]
+    pub fn needing(self, tools: &BTreeSet<ToolName>) -> Self {
+        Self { tools: tools.iter().cloned().collect(), ..self }
     }
 
     /// The digest of the canonical steps.

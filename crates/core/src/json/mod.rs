@@ -8,6 +8,7 @@ mod error;
 mod keys;
 mod only_text;
 mod parser;
+mod reader;
 mod serializer;
 mod strict;
 mod writer;
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use deserialize::WithText;
 pub use error::{JsonError, Problem};
 use serializer::Serializer;
 use writer::Writer;
@@ -28,6 +30,9 @@ const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
 /// The struct name by which `serde_json` passes JSON text through a serializer.
 const RAW_VALUE: &str = "$serde_json::private::RawValue";
+
+/// The struct name by which a value is asked for together with its text.
+const VALUE_AND_TEXT: &str = "$gesta::value_and_text";
 
 /// How large a document may be, as given and in its canonical form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +73,9 @@ pub fn to_canonical_within<T: Serialize + ?Sized>(
 
 /// Accepts exactly the documents that are their own canonical form, and hands them back as text.
 pub fn check_canonical(bytes: &[u8], limits: Limits) -> Result<&str, JsonError> {
+    if let Some(text) = canonical_text(bytes, limits) {
+        return Ok(text);
+    }
     let canonical = canonical_form(bytes, limits)?;
     if canonical == bytes {
         return utf8(bytes);
@@ -80,7 +88,18 @@ pub fn check_canonical(bytes: &[u8], limits: Limits) -> Result<&str, JsonError> 
 /// object, a variant that holds nothing is a string. An error names the value at which the shapes
 /// part, or the nearest array or object around it.
 pub fn read_strict<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, JsonError> {
+    reader::from_str(text).map_or_else(|| read_the_long_way(text), Ok)
+}
+
+/// As [`read_strict`], which is quicker when all is well.
+pub(crate) fn read_the_long_way<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, JsonError> {
     strict::from_str(text).map_err(|error| shape_error(text, &error))
+}
+
+/// Reads text as a `T` if it is canonical, within [`Limits::DEFAULT`], and spells one. In one pass;
+/// why not is for [`check_canonical`] and [`read_strict`] to say.
+pub(crate) fn read_canonical<'de, T: Deserialize<'de>>(text: &'de str) -> Option<T> {
+    if text.len() > Limits::DEFAULT.max_bytes { None } else { reader::from_str(text) }
 }
 
 #[cold]
@@ -94,6 +113,16 @@ fn shape_error(text: &str, error: &serde_json::Error) -> JsonError {
     let mut writer = Writer::new(read.len(), limits);
     let _stops_short = parser::parse_into(read, &mut writer);
     JsonError::new(writer.pointer_of_last(), Problem::Shape(message.to_owned()))
+}
+
+/// The text, if it is its own canonical form.
+fn canonical_text(bytes: &[u8], limits: Limits) -> Option<&str> {
+    if bytes.len() > limits.max_bytes {
+        return None;
+    }
+    // Deeper than by default is for the parser, which keeps its place off the stack.
+    let max_depth = limits.max_depth.min(Limits::DEFAULT.max_depth);
+    std::str::from_utf8(bytes).ok().filter(|text| reader::is_canonical(text, max_depth))
 }
 
 fn canonical_form(bytes: &[u8], limits: Limits) -> Result<Vec<u8>, JsonError> {
@@ -125,6 +154,9 @@ impl Canon {
 
     /// Reads a document strictly and brings it into canonical form.
     pub fn parse_within(bytes: &[u8], limits: Limits) -> Result<Self, JsonError> {
+        if let Some(text) = canonical_text(bytes, limits) {
+            return Ok(Self(text.into()));
+        }
         canonical_form(bytes, limits).and_then(Self::from_written)
     }
 

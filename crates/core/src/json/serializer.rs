@@ -6,6 +6,7 @@ use serde::ser::{self, Error as _, Serialize};
 
 use super::only_text::OnlyText;
 use super::parser::parse_into;
+use super::reader::is_canonical;
 use super::writer::Writer;
 use super::{Problem, RAW_VALUE};
 
@@ -204,7 +205,13 @@ impl Members<'_> {
 
     fn field<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) -> Result<(), Problem> {
         if self.form == Form::Raw {
-            return value.serialize(OnlyText(|text: &str| parse_into(text, self.writer)));
+            return value.serialize(OnlyText(|text: &str| {
+                if is_canonical(text, self.writer.depth_left()) {
+                    self.writer.canonical(text);
+                    return Ok(());
+                }
+                parse_into(text, self.writer)
+            }));
         }
         self.writer.key(key)?;
         value.serialize(Serializer(self.writer))

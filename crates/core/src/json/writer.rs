@@ -78,6 +78,12 @@ impl Writer {
         self.frames.len()
     }
 
+    /// How many more may be opened, as far as the stack of a recursive reader goes.
+    pub(super) fn depth_left(&self) -> usize {
+        let left = self.limits.max_depth.saturating_sub(self.frames.len());
+        left.min(Limits::DEFAULT.max_depth)
+    }
+
     pub(super) fn in_object(&self) -> bool {
         matches!(self.frames.last(), Some(Frame::Object { .. }))
     }
@@ -160,6 +166,11 @@ impl Writer {
     /// Says that the value begun last is complete, so that what follows is between members.
     pub(super) fn leave(&mut self) {
         self.inside = false;
+    }
+
+    /// A whole value that is canonical already, no deeper than [`Self::depth_left`].
+    pub(super) fn canonical(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
     }
 
     pub(super) fn null(&mut self) {

@@ -56,18 +56,14 @@ impl Cast {
         let nothing = || SampleError::NothingTo(Act::Start);
         let decision = Decision {
             at: now,
-            environment: environment(),
+            environment: environment().digest()?,
             key: self.guardian.id(),
             parent: state.head().ok_or_else(nothing)?.id,
             proposal: self.proposal(step)?.id()?,
             reason,
             registry: None,
             step: step.clone(),
-            trace: vec![Stage {
-                found: Canon::null(),
-                passed: reason.is_none(),
-                stage: "authority".to_owned(),
-            }],
+            trace: vec![Stage { found: None, stage: "authority".to_owned() }],
             trajectory: state.trajectory(),
             type_: Tag::default(),
             verdict,
@@ -106,13 +102,8 @@ impl Cast {
             generation,
             idempotency_key: proposal.idempotency_key(state.trajectory()),
             key: self.guardian.id(),
-            parent: state.head().ok_or_else(nothing)?.id,
-            proposal: proposal.id()?,
             recovery,
             reserve: CALL_COST,
-            step: step.clone(),
-            tool: proposal.tool.clone(),
-            trajectory: state.trajectory(),
             type_: Tag::default(),
         };
         Ok(Body::Started(Box::new(Started {
@@ -303,7 +294,8 @@ impl Cast {
         let evidence = match certainty {
             Unknown => None,
             DidNotHappen | Happened => {
-                let result = CallResult::Failed { certainty, cost, error: error.clone() };
+                let (error, retryable) = (error.clone(), outcome == Outcome::RetryableFailure);
+                let result = CallResult::Failed { certainty, cost, error, retryable };
                 self.evidence(state, step, opened, result, now)?
             }
         };
@@ -315,7 +307,9 @@ impl Cast {
             error,
             evidence,
             outcome,
+            output: None,
             receipt: self.receipt(state, step, Some(opened.permit), result, cost, now)?,
+            retry_at: None,
             started: Some(opened.started),
             step: step.clone(),
         })))
@@ -339,7 +333,9 @@ impl Cast {
             },
             evidence: None,
             outcome,
+            output: None,
             receipt: self.receipt(state, step, None, result, Amounts::default(), now)?,
+            retry_at: None,
             started: None,
             step: step.clone(),
         })))

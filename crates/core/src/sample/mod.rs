@@ -269,7 +269,8 @@ fn compiler() -> String {
     concat!("gesta ", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
-fn environment() -> Environment {
+/// What is in force in samples.
+pub fn environment() -> Environment {
     Environment {
         config: Digest::of(b"config"),
         policy: Digest::of(b"policy"),

@@ -1,7 +1,7 @@
 //! Bodies of everything but calls, and the table from an offer to its body.
 
 use super::calls::other;
-use super::{Cast, Dice, SampleError, person, sample_plan};
+use super::{Cast, Dice, SampleError, environment, person, sample_plan};
 use crate::amounts::Amounts;
 use crate::body::{
     Approval, Attempt, CancelRequested, Check, CheckVerdict, Checkpoint, Compensation, Completed,
@@ -42,7 +42,11 @@ impl Cast {
         match offer.act {
             Act::Begin => self.root(Purpose::Job(self.mandate(state.trajectory())?)),
             Act::Plan => Ok(Body::Plan(Box::new(sample_plan()?))),
-            Act::Attempt => Ok(Body::Attempt(Box::new(Attempt { note: "claimed".to_owned() }))),
+            Act::Attempt => Ok(Body::Attempt(Box::new(Attempt {
+                died: None,
+                environment: environment(),
+                note: "claimed".to_owned(),
+            }))),
             Act::Start => self.started(state, step, now, dice),
             Act::CommitEffect => self.commit_effect(state, step, now),
             Act::CommitComputed | Act::CommitSkipped | Act::CommitWoken | Act::CommitRecorded => {
@@ -152,6 +156,7 @@ impl Cast {
                 code: "no_reply".to_owned(),
                 message: "the connection died after sending".to_owned(),
             },
+            output: None,
             started: Self::opened(state, step, Act::Doubt)?.started,
             step: step.clone(),
         })))
@@ -226,6 +231,7 @@ impl Cast {
         let mut undo: Vec<(u64, Undo)> = state
             .steps()
             .filter(|(_, there)| !there.inherited)
+            .filter(|(step, _)| step.undo().is_ok_and(|undo| state.step(&undo).is_none()))
             .filter_map(|(step, there)| match there.status {
                 Status::Done { by, outcome: Outcome::SideEffectCommitted } => {
                     Some((by.seq, Undo { commit: by.id, step: step.clone() }))

@@ -133,9 +133,11 @@ impl State {
             changed_at: self.at,
             kind: beginning.kind,
             principal: Principal::clone(&beginning.principal),
+            priority: self.plan.as_ref().map_or(0, |plan| plan.priority),
             runnable,
             status: self.standing(beginning.kind, runnable),
             tenant: self.tenant().cloned(),
+            tools: self.plan.as_ref().map(|plan| plan.tools.clone()).unwrap_or_default(),
             wake_at,
         })
     }
@@ -169,9 +171,12 @@ impl State {
         if self.stopping() {
             return self.may_fail().is_ok()
                 || self.may_compensate().is_ok()
-                || self.next_undo().is_some_and(|undo| self.check_idle(&undo).is_ok());
+                || self.next_undo().is_some_and(|undo| {
+                    let rests = self.step(&undo).is_some_and(Step::rests);
+                    !rests && self.check_idle(&undo).is_ok()
+                });
         }
-        self.may_complete().is_ok() || self.idle.size() > self.unconfirmed.size()
+        self.may_complete().is_ok() || self.idle.size() > self.unconfirmed.size() + self.resting
     }
 
     /// Whether nothing new may start.
@@ -204,8 +209,12 @@ impl State {
                 until: None,
             })
         };
-        if let Some(entry) = self.unconfirmed.get(id) {
-            return row(ParkedOn::Confirmation, *entry, "a verifier found that the world differs");
+        if let Some(parked) = self.unconfirmed.get(id) {
+            let note = match parked.mismatch {
+                true => "a verifier found that the world differs",
+                false => "a verifier could not check the world",
+            };
+            return row(ParkedOn::Confirmation, parked.entry, note);
         }
         let Step { status, .. } = self.step(id)?;
         match status {

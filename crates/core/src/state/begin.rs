@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::step::{Status, Step};
 use super::{Beginning, Node, Phase, PlanIndex, Registry, State, Why};
-use crate::body::{Branch, Mandate, Plan, Purpose, Root};
+use crate::body::{Attempt, Branch, Mandate, Plan, Purpose, Root};
 use crate::digest::WritId;
 use crate::entry::Author;
 use crate::ids::StepId;
@@ -93,17 +93,22 @@ impl State {
         self.phase = Phase::Live;
         self.world = from.world.clone();
         self.last_commit = from.last_commit;
+        self.settled = from.settled.inherit();
         for (id, step) in &from.steps {
             if matches!(step.status, Status::Done { .. }) {
                 // Effects of the source that arrive late belong in the source's chain.
                 let step = Step { unaccounted: Vec::new(), inherited: true, ..(**step).clone() };
-                self.steps.insert_mut(id.clone(), Arc::new(step));
+                if !self.settled.insert(id, &step) {
+                    self.steps.insert_mut(id.clone(), Arc::new(step));
+                }
             }
         }
         if let Some(plan) = &from.plan {
             self.index_plan(PlanIndex {
                 hash: plan.hash,
                 nodes: plan.nodes.clone(),
+                priority: plan.priority,
+                tools: plan.tools.clone(),
                 inherited: true,
             });
         }
@@ -128,6 +133,12 @@ impl State {
         if Plan::hash_of(&plan.steps)? != plan.hash {
             return Err(Why::PlanHash);
         }
+        if plan.priority > Plan::MAX_PRIORITY {
+            return Err(Why::PlanPriority);
+        }
+        if !plan.tools.is_sorted_by(|a, b| a < b) {
+            return Err(Why::PlanTools);
+        }
         let mut nodes: BTreeMap<StepId, Node> = BTreeMap::new();
         for step in &plan.steps {
             if !step.id.is_node() || step.id.as_str().len() > MAX_NODE_ID {
@@ -147,7 +158,8 @@ impl State {
                 return Err(Why::PlanDuplicate(step.id.clone()));
             }
         }
-        self.index_plan(PlanIndex { hash: plan.hash, nodes, inherited: false });
+        let (priority, tools) = (plan.priority, plan.tools.clone());
+        self.index_plan(PlanIndex { hash: plan.hash, nodes, priority, tools, inherited: false });
         Ok(())
     }
 
@@ -156,7 +168,7 @@ impl State {
         self.idle = rpds::RedBlackTreeSetSync::default();
         self.missing = rpds::RedBlackTreeMapSync::default();
         self.nodes_left = 0;
-        let done = |state: &Self, id: &StepId| state.steps.contains_key(id);
+        let done = |state: &Self, id: &StepId| state.knows(id);
         for (id, node) in &plan.nodes {
             if done(self, id) {
                 continue;
@@ -175,17 +187,43 @@ impl State {
         self.plan = Some(Arc::new(plan));
     }
 
-    pub(super) fn attempted(&mut self, by: &Author) -> Result<(), Why> {
+    pub(super) fn attempted(&mut self, body: &Attempt, by: &Author, at: UnixMs) -> Result<(), Why> {
         let expected = self.attempt + 1;
+        if body.died.is_some_and(|died| died > at) {
+            return Err(Why::Died);
+        }
         match by {
             Author::Principal(_) => Err(Why::WorkerOnly),
             Author::Worker { attempt, .. } if *attempt != expected => {
                 Err(Why::Attempt { expected })
             }
             Author::Worker { attempt, worker } => {
+                if let Some(died) = body.died {
+                    self.bury(died);
+                }
+                self.environment = Some(body.environment.digest()?);
                 self.attempt = *attempt;
                 self.worker = Some(worker.clone());
                 Ok(())
+            }
+        }
+    }
+
+    /// The owner is dead: what it sent cannot land for longer than if it had sent it in its last
+    /// moment.
+    fn bury(&mut self, died: UnixMs) {
+        let busy: Vec<StepId> = self.busy.iter().cloned().collect();
+        for id in busy {
+            let mut step = self.step_or_fresh(&id);
+            let (Status::Open(opened)
+            | Status::Unknown { opened, .. }
+            | Status::InDoubt { opened, .. }) = &mut step.status
+            else {
+                continue;
+            };
+            if opened.attempt == self.attempt {
+                opened.dead_at = opened.dead_at.min(died.plus(opened.lasts_ms));
+                self.put(&id, step);
             }
         }
     }

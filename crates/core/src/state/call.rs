@@ -7,7 +7,7 @@ use crate::body::{Proposal, Rejection, Started, StepKind, step_seed};
 use crate::digest::{Digest, PermitId, ProposalId};
 use crate::document::{Decision, Permit, Reason, Receipt, ReceiptResult, Verdict};
 use crate::entry::Entry;
-use crate::ids::StepId;
+use crate::ids::{StepId, ToolName};
 use crate::signed::Signed;
 use crate::time::UnixMs;
 
@@ -19,8 +19,16 @@ macro_rules! same {
 }
 
 impl State {
+    /// Whether a call may be opened for this step now, as far as the step itself is concerned.
+    pub fn startable(&self, step: &StepId, now: UnixMs) -> bool {
+        self.may_start(step, now).is_ok()
+    }
+
     /// Whether a call may be opened for this step now.
     pub(super) fn may_start(&self, id: &StepId, now: UnixMs) -> Result<(), Why> {
+        if self.step(id).is_some_and(|step| step.retry_at.is_some_and(|at| now < at)) {
+            return Err(Why::Resting(id.clone()));
+        }
         if let Some(step) = self.step(id)
             && let Status::Unknown { opened, refused } = &step.status
         {
@@ -35,10 +43,10 @@ impl State {
         }
         if self.rollback.is_some() {
             self.is_next_undo(id)?;
+            self.check_idle(id)?;
         } else {
             self.may_work(id, &[StepKind::Call])?;
         }
-        self.check_idle(id)?;
         match self.step(id).and_then(|step| step.grant.as_ref()) {
             Some(grant) if now > grant.expires => Err(Why::ApprovalExpired),
             _ => Ok(()),
@@ -50,18 +58,13 @@ impl State {
         let Started { compensates, decision, permit, proposal, seed } = body;
         let id = &proposal.step;
         self.may_start(id, at)?;
-        let undoes = self.rollback.as_ref().and_then(|rollback| rollback.next());
-        let expected = match self.step(id).map(|step| &step.status) {
-            Some(Status::Unknown { opened, .. }) => opened.compensates,
-            _ => undoes.map(|undo| undo.commit),
-        };
-        if *compensates != expected {
+        if *compensates != self.undoes(id) {
             return Err(Why::UndoNext);
         }
         let mut step = self.step_or_fresh(id);
         let proposal_id = self.check_proposal(proposal, step.frozen.as_deref())?;
         self.check_decision(decision, proposal_id, id, Verdict::Allow)?;
-        self.check_permit(permit, decision, proposal, proposal_id, step.generation)?;
+        self.check_permit(permit, decision, proposal, step.generation)?;
         let root_seed = self.seed().ok_or(Why::NotBegun)?;
         if *seed != step_seed(root_seed, id, step.generation) {
             return Err(Why::Seed);
@@ -75,10 +78,11 @@ impl State {
                 "recovery": permit.recovery, opened.recovery;
             );
         }
-        self.check_authority(permit, at)?;
+        self.check_authority(&proposal.tool, permit, at)?;
 
         step.frozen.get_or_insert_with(|| frozen(proposal, proposal_id));
         step.unaccounted.push(entry.id());
+        let again = matches!(step.status, Status::Unknown { .. });
         step.status = Status::Open(Box::new(Opened {
             started: entry.id(),
             permit: permit_id,
@@ -86,8 +90,10 @@ impl State {
             effect: permit.effect,
             recovery: permit.recovery,
             dead_at: permit.dead_at,
+            lasts_ms: permit.dead_at.0.saturating_sub(permit.dispatch_by.0),
             reserve: permit.reserve,
             compensates: *compensates,
+            again,
         }));
         self.reserved = self.reserved.plus(permit.reserve);
         self.put(id, step);
@@ -122,6 +128,7 @@ impl State {
             "step": doc.step, *step;
             "proposal": doc.proposal, proposal;
             "writ": Some(doc.writ), writ;
+            "environment": Some(doc.environment), self.environment;
             "verdict": doc.verdict, verdict;
             "reason": doc.reason.is_some(), verdict == Verdict::Deny;
         );
@@ -133,17 +140,11 @@ impl State {
         permit: &Signed<Permit>,
         decision: &Signed<Decision>,
         proposal: &Proposal,
-        proposal_id: ProposalId,
         generation: u64,
     ) -> Result<(), Why> {
         let doc = permit.doc();
         same!(Why::Permit,
-            "trajectory": doc.trajectory, self.trajectory;
-            "parent": Some(doc.parent), self.head.map(|head| head.id);
             "decision": doc.decision, decision.id();
-            "step": doc.step, proposal.step;
-            "tool": doc.tool, proposal.tool;
-            "proposal": doc.proposal, proposal_id;
             "idempotency_key": doc.idempotency_key, proposal.idempotency_key(self.trajectory);
             "generation": doc.generation, generation;
             "attempt": doc.attempt, self.attempt;
@@ -153,9 +154,9 @@ impl State {
     }
 
     /// Tool, ceiling, window and budget, as far as the fold knows them.
-    fn check_authority(&self, permit: &Permit, at: UnixMs) -> Result<(), Why> {
+    fn check_authority(&self, tool: &ToolName, permit: &Permit, at: UnixMs) -> Result<(), Why> {
         let (_, writ) = self.writ().ok_or(Why::WrongKindOfTrajectory)?;
-        if !writ.allows(&permit.tool) {
+        if !writ.allows(tool) {
             return Err(Why::Tool);
         }
         if permit.effect > writ.effect {
@@ -233,23 +234,15 @@ impl State {
             return Err(Why::Receipt("cost"));
         }
 
-        self.take_receipt(receipt);
         if let Status::Unknown { refused, .. } = &mut step.status {
             // The doubt stays: refusing to find out does not make it undone.
             *refused = true;
         } else {
             step.frozen.get_or_insert_with(|| frozen(proposal, proposal_id));
-            step.row = Some(std::sync::Arc::new(RunRow {
-                step: id.clone(),
-                generation: step.generation,
-                tool: Some(proposal.tool.clone()),
-                args: Some(Digest::of(proposal.args.as_bytes())),
-                outcome: RowOutcome::Rejected,
-                observation: None,
-                delta: None,
-            }));
+            step.row = Some(RunRow::new(id, &step, RowOutcome::Rejected).digest()?);
             step.status = self.failed_status(id, entry);
         }
+        self.take_receipt(receipt);
         self.put(id, step);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Handing a task to a child: `delegation`, `delegation_result`.
 
-use super::settle::row;
-use super::step::{RowOutcome, Status};
+use super::settle::Done;
+use super::step::{RowOutcome, RunRow, Status};
 use super::{State, Why};
 use crate::body::{Delegation, DelegationResult, End, StepKind};
 use crate::digest::{Digest, EntryId};
@@ -65,18 +65,21 @@ impl State {
                 });
             }
         };
-        let empty: Digest = Delta::default().digest()?;
-        self.reserved = self.reserved.minus(carved);
-        self.spent = self.spent.plus(body.spent);
+        let mut step = self.step_or_fresh(id);
         if body.end == End::Completed {
-            self.settle_done(id, Outcome::Pure, body.answer.digest(), empty, entry);
+            let empty: Digest = Delta::default().digest()?;
+            let done =
+                Done { outcome: Outcome::Pure, observation: body.answer.digest(), delta: empty };
+            let closed = done.settle(id, step, entry)?;
+            self.put_done(id, closed);
         } else {
-            let mut step = self.step_or_fresh(id);
-            step.row =
-                Some(row(id, &step, RowOutcome::Step(Outcome::PermanentFailure), None, None));
+            let outcome = RowOutcome::Step(Outcome::PermanentFailure);
+            step.row = Some(RunRow::new(id, &step, outcome).digest()?);
             step.status = Status::Failed { by: entry.head() };
             self.put(id, step);
         }
+        self.reserved = self.reserved.minus(carved);
+        self.spent = self.spent.plus(body.spent);
         Ok(())
     }
 }

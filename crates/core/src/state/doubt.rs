@@ -1,11 +1,11 @@
 //! Not knowing: `in_doubt`, `resolution`, `late_effect`.
 
-use super::settle::{row, success};
-use super::step::{Opened, RowOutcome, Status};
+use super::settle::{Done, account, success};
+use super::step::{Opened, RowOutcome, RunRow, Status};
 use super::{Phase, State, Why};
 use crate::body::{InDoubt, LateEffect, Resolution};
 use crate::digest::EntryId;
-use crate::document::{CallResult, ResolutionStatement, ResolutionVerdict, Settlement};
+use crate::document::{CallResult, ResolutionStatement, ResolutionVerdict, ResolvedBy, Settlement};
 use crate::entry::Entry;
 use crate::ids::StepId;
 use crate::time::UnixMs;
@@ -70,12 +70,21 @@ impl State {
     ) -> Result<(), Why> {
         let id = &body.step;
         let mut step = self.step_or_fresh(id);
+        if statement.source == ResolvedBy::Inbox {
+            // Its executor's report is what resolves it: it cannot arrive once more.
+            account(&mut step);
+        }
         match &statement.verdict {
             ResolutionVerdict::Happened(Settlement { cost, delta, observation }) => {
-                let digest = delta.digest()?;
+                let done = Done {
+                    outcome: success(opened),
+                    observation: observation.digest(),
+                    delta: delta.digest()?,
+                };
+                let closed = done.settle(id, step, entry)?;
                 self.world.apply(delta)?;
                 self.spent = self.spent.minus(opened.reserve).plus(*cost);
-                self.settle_done(id, success(opened), observation.digest(), digest, entry);
+                self.put_done(id, closed);
             }
             ResolutionVerdict::DidNotHappen => {
                 Self::may_deny(opened, statement.forced, entry.payload().at)?;
@@ -85,7 +94,7 @@ impl State {
                 self.put(id, step);
             }
             ResolutionVerdict::GiveUp => {
-                step.row = Some(row(id, &step, RowOutcome::GivenUp, None, None));
+                step.row = Some(RunRow::new(id, &step, RowOutcome::GivenUp).digest()?);
                 let undoing = opened.compensates.is_some();
                 step.status = Status::Failed { by: entry.head() };
                 self.put(id, step);
@@ -113,7 +122,7 @@ impl State {
                 self.put(id, step);
             }
             ResolutionVerdict::GiveUp => {
-                step.row = Some(row(id, &step, RowOutcome::GivenUp, None, None));
+                step.row = Some(RunRow::new(id, &step, RowOutcome::GivenUp).digest()?);
                 step.status = Status::Failed { by: entry.head() };
                 self.put(id, step);
                 self.undo_settled();

@@ -3,7 +3,6 @@
 
 use serde::Serialize;
 
-use super::step::RunRow;
 use super::{Cancelling, Phase, State, Why};
 use crate::body::{CancelRequested, Completed, End, Stopped};
 use crate::digest::Digest;
@@ -94,14 +93,16 @@ impl State {
         self.may_erase()
     }
 
-    /// What was done: plan, input and one row a step, with no time, worker or signature in it. Costs
+    /// What was done: plan, input and the digest of one row a step, with no time, worker or signature in it. Costs
     /// as much as there are steps, and is asked for once, at the end.
     pub fn run_hash(&self) -> Result<Digest, JsonError> {
         #[derive(Serialize)]
-        struct Run<'a>(Option<Digest>, Option<Digest>, Vec<&'a RunRow>);
+        struct Run<'a>(Option<Digest>, Option<Digest>, Vec<(&'a str, Digest)>);
         let plan = self.plan.as_ref().map(|plan| plan.hash);
         let input = self.beginning.as_ref().and_then(|beginning| beginning.input);
-        let rows = self.steps.values().filter_map(|step| step.row.as_deref()).collect();
+        let others = self.steps.iter().filter_map(|(id, step)| Some((id.as_str(), step.row?)));
+        let mut rows: Vec<_> = self.settled.rows().chain(others).collect();
+        rows.sort_unstable_by_key(|(id, _)| *id);
         to_canonical_within(&Run(plan, input, rows), RUN_LIMITS).map(|bytes| Digest::of(&bytes))
     }
 }

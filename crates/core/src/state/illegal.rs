@@ -77,6 +77,10 @@ pub enum Why {
     NoPlan,
     #[error("the plan's hash is not that of its steps")]
     PlanHash,
+    #[error("the plan's priority is above {}", crate::body::Plan::MAX_PRIORITY)]
+    PlanPriority,
+    #[error("the plan's tools are not in order, each once")]
+    PlanTools,
     #[error("the plan has step `{0}` twice")]
     PlanDuplicate(StepId),
     #[error("step `{step}` needs `{needs}`, which does not stand before it in the plan")]
@@ -91,6 +95,12 @@ pub enum Why {
     NotReady(StepId),
     #[error("the plan's step `{0}` does something else")]
     WrongStepKind(StepId),
+    #[error("step `{0}` may not be tried again yet")]
+    Resting(StepId),
+    #[error("only a step that may be tried again says when, and not for before now")]
+    RetryAt,
+    #[error("nobody can be known to have died later than now")]
+    Died,
     #[error("step `{step}` is {status}")]
     StepStatus { step: StepId, status: &'static str },
     #[error("step `{0}` still has open steps below it")]

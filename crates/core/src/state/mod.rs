@@ -14,7 +14,7 @@ use crate::amounts::Amounts;
 use crate::body::{self, BranchMode, End, StepKind};
 use crate::digest::{Digest, EntryId, ReceiptId, Seed, WritId};
 use crate::entry::{Author, Body, Entry, Head, Payload};
-use crate::ids::{Principal, SignalKey, StepId, Tenant, TrajectoryId, WorkerId};
+use crate::ids::{Principal, SignalKey, StepId, Tenant, ToolName, TrajectoryId, WorkerId};
 use crate::projection::TrajectoryKind;
 use crate::time::UnixMs;
 use crate::world::World;
@@ -33,6 +33,7 @@ mod next;
 mod registry;
 mod rollback;
 mod settle;
+mod settled;
 mod step;
 mod steps;
 mod wait;
@@ -41,7 +42,9 @@ pub use admit::Admission;
 pub use illegal::{AdmitError, Illegal, Why};
 pub use next::{Act, Failed, Offer, Scope};
 pub use registry::Registry;
-pub use step::{Frozen, Grant, Opened, Pending, RowOutcome, RunRow, Status, Step};
+pub use step::{Frozen, Grant, Opened, Pending, Status, Step};
+
+use settled::Settled;
 
 /// What folding a trajectory yields.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,8 +59,13 @@ pub struct State {
     plan: Option<Arc<PlanIndex>>,
     attempt: u64,
     worker: Option<WorkerId>,
+    /// What is in force for the newest attempt, by its digest.
+    environment: Option<Digest>,
 
+    /// Steps that something may still happen to.
     steps: RedBlackTreeMapSync<StepId, Arc<Step>>,
+    /// The others.
+    settled: Settled,
     /// Steps that may begin, or begin again.
     idle: RedBlackTreeSetSync<StepId>,
     /// Steps that are neither idle nor settled.
@@ -72,6 +80,8 @@ pub struct State {
     late: usize,
     /// How many steps want a worker whatever the time.
     wanting: usize,
+    /// How many idle steps may not begin again before some time.
+    resting: usize,
     /// When steps change by themselves.
     timers: RedBlackTreeSetSync<(UnixMs, StepId)>,
     /// Steps that wait on a key.
@@ -83,7 +93,7 @@ pub struct State {
     /// Ids of signals received.
     signals: RedBlackTreeSetSync<SignalKey>,
     /// Idle steps that a person must confirm first.
-    unconfirmed: RedBlackTreeMapSync<StepId, EntryId>,
+    unconfirmed: RedBlackTreeMapSync<StepId, Unconfirmed>,
 
     spent: Amounts,
     reserved: Amounts,
@@ -121,6 +131,8 @@ struct Beginning {
 struct PlanIndex {
     hash: Digest,
     nodes: BTreeMap<StepId, Node>,
+    priority: u8,
+    tools: Vec<ToolName>,
     /// Whether it came from the source of a branch.
     inherited: bool,
 }
@@ -134,6 +146,14 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cancelling {
     compensate: bool,
+}
+
+/// A confirmation that waits for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unconfirmed {
+    entry: EntryId,
+    /// Whether the world differs; else it could not be checked.
+    mismatch: bool,
 }
 
 /// A rollback, and how far it is.
@@ -162,7 +182,9 @@ impl State {
             plan: None,
             attempt: 0,
             worker: None,
+            environment: None,
             steps: RedBlackTreeMapSync::default(),
+            settled: Settled::default(),
             idle: RedBlackTreeSetSync::default(),
             busy: RedBlackTreeSetSync::default(),
             missing: RedBlackTreeMapSync::default(),
@@ -170,6 +192,7 @@ impl State {
             holding: 0,
             late: 0,
             wanting: 0,
+            resting: 0,
             timers: RedBlackTreeSetSync::default(),
             waits: RedBlackTreeMapSync::default(),
             mailbox: RedBlackTreeMapSync::default(),
@@ -237,7 +260,7 @@ impl State {
         // Open kinds: anyone allowed appends them, under no fence.
         match body {
             Body::Plan(plan) => return self.check_author(by).and_then(|()| self.planned(plan)),
-            Body::Attempt(_) => return self.attempted(by),
+            Body::Attempt(attempt) => return self.attempted(attempt, by, at),
             Body::Approval(approval) => return self.approval(approval, at),
             Body::Resolution(resolution) => return self.resolution(resolution, entry),
             Body::Signal(signal) => return self.signal(signal, entry.id()),
@@ -332,6 +355,11 @@ impl State {
         self.attempt
     }
 
+    /// The worker that made the newest attempt.
+    pub fn owner(&self) -> Option<&WorkerId> {
+        self.worker.as_ref()
+    }
+
     /// How the trajectory ended, if it has.
     pub fn ended(&self) -> Option<End> {
         match self.phase {
@@ -362,12 +390,18 @@ impl State {
 
     /// A step, if anything has happened to it.
     pub fn step(&self, step: &StepId) -> Option<&Step> {
-        self.steps.get(step).map(|step| &**step)
+        self.steps.get(step).map(|step| &**step).or_else(|| self.settled.get(step))
     }
 
     /// All steps that anything has happened to, by id.
     pub fn steps(&self) -> impl Iterator<Item = (&StepId, &Step)> {
-        self.steps.iter().map(|(id, step)| (id, &**step))
+        let mut settled = self.settled.iter().peekable();
+        let mut others = self.steps.iter().map(|(id, step)| (id, &**step)).peekable();
+        std::iter::from_fn(move || match (settled.peek(), others.peek()) {
+            (Some((one, _)), Some((other, _))) if one > other => others.next(),
+            (Some(_), _) => settled.next(),
+            (None, _) => others.next(),
+        })
     }
 
     /// The folded world.

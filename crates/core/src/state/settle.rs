@@ -1,12 +1,10 @@
 //! Closing a step: `commit` and `failure`.
 
-use std::sync::Arc;
-
 use super::call::frozen;
 use super::step::{Opened, RowOutcome, RunRow, Status, Step};
 use super::{State, Why};
 use crate::amounts::Amounts;
-use crate::body::{BranchMode, Commit, Failure, Origin, Proposal, StepKind};
+use crate::body::{BranchMode, Commit, Failure, Origin, StepKind};
 use crate::content::Content;
 use crate::digest::{Digest, EntryId, PermitId, ProposalId};
 use crate::document::{CallResult, Certainty, EffectReport, Outcome, ReceiptResult, Settlement};
@@ -26,29 +24,31 @@ impl State {
             return Err(Why::OtherWrit);
         }
         let id = &body.step;
-        let delta = body.delta.digest()?;
-        let observation = body.observation.digest();
+        let done = Done {
+            outcome: body.outcome,
+            observation: body.observation.digest(),
+            delta: body.delta.digest()?,
+        };
+        let closed;
         match &body.origin {
             Origin::Effect { evidence, proposal, receipt, started } => {
                 let opened = self.open_call(id, *started)?.clone();
                 self.check_settled(&opened, id, body, *proposal)?;
-                let settled = CallResult::Succeeded(Settlement {
-                    cost: body.cost,
-                    delta: body.delta.clone(),
-                    observation: body.observation.clone(),
-                });
-                self.check_knowledge(
-                    &opened,
-                    id,
-                    &entry.payload().by,
-                    evidence.as_deref(),
-                    &settled,
-                )?;
-                let result = ReceiptResult::Committed { delta, observation, outcome: body.outcome };
+                let by = &entry.payload().by;
+                self.check_knowledge(&opened, id, by, evidence.as_deref(), || {
+                    CallResult::Succeeded(Settlement {
+                        cost: body.cost,
+                        delta: body.delta.clone(),
+                        observation: body.observation.clone(),
+                    })
+                })?;
+                let Done { outcome, observation, delta } = done;
+                let result = ReceiptResult::Committed { delta, observation, outcome };
                 self.check_receipt(receipt, id, Some(opened.permit), result)?;
                 if receipt.doc().cost != body.cost {
                     return Err(Why::Receipt("cost"));
                 }
+                closed = done.settle(id, self.step_or_fresh(id), entry)?;
                 self.world.apply(&body.delta)?;
                 self.take_receipt(receipt);
                 self.reserved = self.reserved.minus(opened.reserve);
@@ -56,37 +56,28 @@ impl State {
             }
             origin => {
                 self.check_effectless(origin, body)?;
+                let mut step = self.step_or_fresh(id);
+                if let Origin::RecordedFrom { proposal, .. } = origin {
+                    // The source's effect, not ours: it is known by its proposal, and a rollback
+                    // leaves it alone.
+                    step.frozen = Some(frozen(proposal, proposal.id()?));
+                    step.inherited = true;
+                }
+                closed = done.settle(id, step, entry)?;
                 self.world.apply(&body.delta)?;
-                match origin {
-                    Origin::Woken { by } => self.take_signal(id, *by),
-                    Origin::RecordedFrom { proposal, .. } => self.take_over(proposal)?,
-                    Origin::Effect { .. } | Origin::Computed | Origin::Skipped => {}
+                if let Origin::Woken { by } = origin {
+                    self.take_signal(id, *by);
                 }
             }
         }
-        self.settle_done(id, body.outcome, observation, delta, entry);
+        self.put_done(id, closed);
         Ok(())
     }
 
-    /// What every way of being done leaves behind.
-    pub(super) fn settle_done(
-        &mut self,
-        id: &StepId,
-        outcome: Outcome,
-        observation: Digest,
-        delta: Digest,
-        entry: &Entry,
-    ) {
-        let mut step = self.step_or_fresh(id);
-        let undone = match &step.status {
-            Status::Open(opened) | Status::InDoubt { opened, .. } => opened.compensates.is_some(),
-            _ => false,
-        };
-        account(&mut step);
-        step.grant = None;
-        step.row = Some(row(id, &step, RowOutcome::Step(outcome), Some(observation), Some(delta)));
-        step.status = Status::Done { by: entry.head(), outcome };
-        self.last_commit = Some(entry.id());
+    /// Stores a step that is done.
+    pub(super) fn put_done(&mut self, id: &StepId, closed: Closed) {
+        let Closed { by, step, undone } = closed;
+        self.last_commit = Some(by);
         self.put(id, step);
         if undone {
             self.undo_settled();
@@ -130,10 +121,10 @@ impl State {
         id: &StepId,
         by: &Author,
         evidence: Option<&Signed<EffectReport>>,
-        result: &CallResult,
+        result: impl FnOnce() -> CallResult,
     ) -> Result<(), Why> {
         match evidence {
-            Some(report) => self.check_report(report, id, opened.started, result),
+            Some(report) => self.check_report(report, id, opened.started, &result()),
             None if matches!(by, Author::Worker { attempt, .. } if *attempt == opened.attempt) => {
                 Ok(())
             }
@@ -212,15 +203,6 @@ impl State {
         self.may_work(id, &[StepKind::Call])
     }
 
-    /// The source's effect, not ours: it is known by its proposal, and a rollback leaves it alone.
-    fn take_over(&mut self, proposal: &Proposal) -> Result<(), Why> {
-        let mut step = self.step_or_fresh(&proposal.step);
-        step.frozen = Some(frozen(proposal, proposal.id()?));
-        step.inherited = true;
-        self.put(&proposal.step, step);
-        Ok(())
-    }
-
     /// Whether a step may fail without a call: it could not be computed, or retrying is over.
     pub(super) fn may_fail_unstarted(&self, id: &StepId) -> Result<(), Why> {
         use StepKind::{Call, Compute, Delegate, Loop, Wait};
@@ -255,13 +237,17 @@ impl State {
                 None
             }
         };
+        let may_say_when = outcome == Outcome::RetryableFailure;
+        if body.retry_at.is_some_and(|at| !may_say_when || at < entry.payload().at) {
+            return Err(Why::RetryAt);
+        }
         let permit: Option<PermitId> = opened.as_ref().map(|opened| opened.permit);
         self.check_receipt(&body.receipt, id, permit, result)?;
         if body.receipt.doc().cost != body.cost {
             return Err(Why::Receipt("cost"));
         }
+        self.settle_failure(body, opened, entry)?;
         self.take_receipt(&body.receipt);
-        self.settle_failure(body, opened, entry);
         Ok(())
     }
 
@@ -278,41 +264,98 @@ impl State {
         if body.certainty == Certainty::Unknown {
             return if body.evidence.is_none() { Ok(()) } else { Err(Why::Evidence) };
         }
-        let reported = CallResult::Failed {
-            certainty: body.certainty,
-            cost: body.cost,
-            error: body.error.clone(),
-        };
-        self.check_knowledge(opened, &body.step, by, body.evidence.as_deref(), &reported)
+        let evidence = body.evidence.as_deref();
+        let retryable = evidence.is_some_and(|report| {
+            matches!(report.doc().result, CallResult::Failed { retryable: true, .. })
+        });
+        if evidence.is_some() && body.outcome == Outcome::RetryableFailure && !retryable {
+            return Err(Why::Evidence);
+        }
+        self.check_knowledge(opened, &body.step, by, evidence, || {
+            let (certainty, cost) = (body.certainty, body.cost);
+            CallResult::Failed { certainty, cost, error: body.error.clone(), retryable }
+        })
     }
 
-    fn settle_failure(&mut self, body: &Failure, opened: Option<Opened>, entry: &Entry) {
+    fn settle_failure(
+        &mut self,
+        body: &Failure,
+        opened: Option<Opened>,
+        entry: &Entry,
+    ) -> Result<(), Why> {
         let id = &body.step;
         let mut step = self.step_or_fresh(id);
         let retryable = body.outcome == Outcome::RetryableFailure;
+        let (mut reserved, mut spent) = (self.reserved, self.spent);
+        let mut unknown = None;
         if let Some(opened) = opened {
-            self.reserved = self.reserved.minus(opened.reserve);
+            reserved = reserved.minus(opened.reserve);
             match body.certainty {
+                // Turned away, and what was sent before is as unknown as it was.
+                Certainty::DidNotHappen if opened.again => unknown = Some(opened),
                 Certainty::DidNotHappen => step.generation += u64::from(body.dispatched),
                 Certainty::Happened => {
                     account(&mut step);
                     step.grant = None;
-                    self.spent = self.spent.plus(body.cost);
+                    spent = spent.plus(body.cost);
                 }
-                Certainty::Unknown => self.spent = self.spent.plus(opened.reserve),
-            }
-            if body.certainty == Certainty::Unknown && retryable {
-                step.status = Status::Unknown { opened: Box::new(opened), refused: false };
-                return self.put(id, step);
+                Certainty::Unknown => {
+                    spent = spent.plus(opened.reserve);
+                    unknown = Some(opened);
+                }
             }
         }
-        step.status = if retryable {
-            Status::Idle
-        } else {
-            step.row = Some(row(id, &step, RowOutcome::Step(body.outcome), None, None));
-            self.failed_status(id, entry)
+        step.retry_at = body.retry_at;
+        step.status = match unknown {
+            Some(opened) if retryable => {
+                Status::Unknown { opened: Box::new(opened), refused: false }
+            }
+            _ if retryable => Status::Idle,
+            _ => {
+                let outcome = RowOutcome::Step(body.outcome);
+                step.row = Some(RunRow::new(id, &step, outcome).digest()?);
+                self.failed_status(id, entry)
+            }
         };
+        (self.reserved, self.spent) = (reserved, spent);
         self.put(id, step);
+        Ok(())
+    }
+}
+
+/// How a step came to be done.
+#[derive(Clone, Copy)]
+pub(super) struct Done {
+    pub(super) outcome: Outcome,
+    /// The digest of what it returned.
+    pub(super) observation: Digest,
+    /// The digest of what it changed.
+    pub(super) delta: Digest,
+}
+
+/// A step that is done, before the state knows.
+pub(super) struct Closed {
+    by: EntryId,
+    step: Step,
+    /// Whether it was an undo.
+    undone: bool,
+}
+
+impl Done {
+    /// What every way of being done leaves behind.
+    pub(super) fn settle(self, id: &StepId, mut step: Step, entry: &Entry) -> Result<Closed, Why> {
+        let Self { outcome, observation, delta } = self;
+        let undone = match &step.status {
+            Status::Open(opened) | Status::InDoubt { opened, .. } => opened.compensates.is_some(),
+            _ => false,
+        };
+        account(&mut step);
+        step.grant = None;
+        let row = RunRow::new(id, &step, RowOutcome::Step(outcome));
+        let row = RunRow { observation: Some(observation), delta: Some(delta), ..row };
+        step.row = Some(row.digest()?);
+        step.status = Status::Done { by: entry.head(), outcome };
+        Ok(Closed { by: entry.id(), step, undone })
     }
 }
 
@@ -334,6 +377,10 @@ pub(super) fn failure_fits(
 ) -> bool {
     use Outcome::{CompensatableFailure, PermanentFailure, RetryableFailure};
     match (certainty, outcome) {
+        // One of several sends did not happen: that says nothing about the others.
+        (Certainty::DidNotHappen, outcome) if opened.again => {
+            !dispatched && outcome == RetryableFailure
+        }
         (Certainty::DidNotHappen, RetryableFailure | PermanentFailure) => true,
         (Certainty::Happened, PermanentFailure | CompensatableFailure) => dispatched,
         // Nobody knows: it may be sent again, or, when it changes nothing, be given up.
@@ -346,25 +393,7 @@ pub(super) fn failure_fits(
 }
 
 /// The open `started`, if there is one, has its effect in the chain.
-fn account(step: &mut Step) {
+pub(super) fn account(step: &mut Step) {
     let open = step.open_start();
     step.unaccounted.retain(|start| Some(*start) != open);
-}
-
-pub(super) fn row(
-    id: &StepId,
-    step: &Step,
-    outcome: RowOutcome,
-    observation: Option<Digest>,
-    delta: Option<Digest>,
-) -> Arc<RunRow> {
-    Arc::new(RunRow {
-        step: id.clone(),
-        generation: step.generation,
-        tool: step.frozen.as_ref().map(|frozen| frozen.tool.clone()),
-        args: step.frozen.as_ref().map(|frozen| frozen.args),
-        outcome,
-        observation,
-        delta,
-    })
 }

@@ -10,6 +10,7 @@ use crate::digest::{Digest, EntryId, PermitId, ProposalId};
 use crate::document::{Outcome, Recovery};
 use crate::entry::Head;
 use crate::ids::{SignalKey, StepId, ToolName, TrajectoryId};
+use crate::json::{JsonError, to_canonical};
 use crate::keys::KeyId;
 use crate::time::UnixMs;
 use crate::writ::Effect;
@@ -29,8 +30,10 @@ pub struct Step {
     pub status: Status,
     /// Whether a branch took it over from its source as done.
     pub inherited: bool,
-    /// Its row in the run hash, once there is something to say.
-    pub row: Option<Arc<RunRow>>,
+    /// The digest of its row in the run hash, once there is something to say.
+    pub row: Option<Digest>,
+    /// When it may be tried again, if not at once.
+    pub retry_at: Option<UnixMs>,
 }
 
 impl Step {
@@ -43,6 +46,27 @@ impl Step {
             status: Status::Idle,
             inherited: false,
             row: None,
+            retry_at: None,
+        }
+    }
+
+    /// Whether it may begin, but not before some time.
+    pub(super) fn rests(&self) -> bool {
+        self.status == Status::Idle && self.retry_at.is_some()
+    }
+
+    /// Whether a worker has something to do about it, whatever the time.
+    pub(super) fn wants_worker(&self) -> bool {
+        self.status.wants_worker()
+            && !(self.retry_at.is_some() && matches!(self.status, Status::Unknown { .. }))
+    }
+
+    /// When something changes about it by itself.
+    pub(super) fn wakes_at(&self) -> Option<UnixMs> {
+        match &self.status {
+            Status::Idle => self.retry_at,
+            Status::Unknown { refused: false, .. } => self.status.wakes_at().max(self.retry_at),
+            status => status.wakes_at(),
         }
     }
 
@@ -96,10 +120,15 @@ pub struct Opened {
     pub recovery: Recovery,
     /// From when it cannot land any more.
     pub dead_at: UnixMs,
+    /// For how long it can land after it was sent.
+    pub lasts_ms: u64,
     /// What is set aside for it.
     pub reserve: Amounts,
     /// The commit that it undoes.
     pub compensates: Option<EntryId>,
+    /// Whether the same effect was sent before, without anyone knowing what became of it. Then
+    /// nothing that becomes of this call can tell that the effect did not happen.
+    pub again: bool,
 }
 
 /// Where a step stands.
@@ -227,8 +256,7 @@ impl Status {
         )
     }
 
-    /// Whether a worker has something to do about it, whatever the time.
-    pub(super) fn wants_worker(&self) -> bool {
+    fn wants_worker(&self) -> bool {
         match self {
             Self::Open(_) | Self::Denied { .. } | Self::Fired { .. } => true,
             Self::Unknown { opened, refused } => *refused || !opened.recovery.waits_for_death(),
@@ -236,8 +264,7 @@ impl Status {
         }
     }
 
-    /// When something changes about it by itself.
-    pub(super) fn wakes_at(&self) -> Option<UnixMs> {
+    fn wakes_at(&self) -> Option<UnixMs> {
         match self {
             Self::Waiting { until, .. } => *until,
             Self::Pending(pending) => Some(pending.deadline),
@@ -254,7 +281,7 @@ impl Status {
 
 /// How a step's row in the run hash ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowOutcome {
+pub(super) enum RowOutcome {
     /// As the entry says.
     Step(Outcome),
     /// The Guardian said no.
@@ -274,20 +301,40 @@ impl Serialize for RowOutcome {
 }
 
 /// What the run hash says of a step: no time, no worker, no signature.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RunRow {
-    /// The step.
-    pub step: StepId,
-    /// The generation that ended.
-    pub generation: u64,
-    /// The tool, if one was called.
-    pub tool: Option<ToolName>,
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct RunRow<'a> {
     /// The digest of its arguments.
-    pub args: Option<Digest>,
-    /// How it ended.
-    pub outcome: RowOutcome,
-    /// The digest of what it returned.
-    pub observation: Option<Digest>,
+    pub(super) args: Option<Digest>,
     /// The digest of what it changed.
-    pub delta: Option<Digest>,
+    pub(super) delta: Option<Digest>,
+    /// The generation that ended.
+    pub(super) generation: u64,
+    /// The digest of what it returned.
+    pub(super) observation: Option<Digest>,
+    /// How it ended.
+    pub(super) outcome: RowOutcome,
+    /// The step.
+    pub(super) step: &'a StepId,
+    /// The tool, if one was called.
+    pub(super) tool: Option<&'a ToolName>,
+}
+
+impl<'a> RunRow<'a> {
+    /// The row of a step that ended so, with nothing to show for it.
+    pub(super) fn new(id: &'a StepId, step: &'a Step, outcome: RowOutcome) -> Self {
+        Self {
+            args: step.frozen.as_ref().map(|frozen| frozen.args),
+            delta: None,
+            generation: step.generation,
+            observation: None,
+            outcome,
+            step: id,
+            tool: step.frozen.as_ref().map(|frozen| &frozen.tool),
+        }
+    }
+
+    /// The digest of the canonical row, which stands for it in the run hash.
+    pub(super) fn digest(&self) -> Result<Digest, JsonError> {
+        to_canonical(self).map(|bytes| Digest::of(&bytes))
+    }
 }

@@ -13,7 +13,12 @@ use crate::projection::TrajectoryKind;
 impl State {
     /// A step, fresh if nothing has happened to it.
     pub(super) fn step_or_fresh(&self, id: &StepId) -> Step {
-        self.steps.get(id).map_or_else(Step::fresh, |step| (**step).clone())
+        self.step(id).cloned().unwrap_or_else(Step::fresh)
+    }
+
+    /// Whether anything has happened to a step.
+    pub(super) fn knows(&self, id: &StepId) -> bool {
+        self.steps.contains_key(id) || self.settled.contains(id)
     }
 
     /// Stores a step and brings every index up to date. Infallible: callers have checked.
@@ -23,15 +28,22 @@ impl State {
             step.frozen = None;
             step.grant = None;
         }
+        if !matches!(step.status, Status::Idle | Status::Unknown { .. }) {
+            step.retry_at = None;
+        }
         let old = self.steps.get(id).map(Arc::clone);
         if let Some(old) = &old {
             self.unindex(id, old);
         }
         self.index(id, &step);
-        let was_settled = old.is_some_and(|old| old.status.settled());
+        let was_settled = old.as_ref().is_some_and(|old| old.status.settled());
         let settled = step.status.settled() && !was_settled;
         let done = matches!(step.status, Status::Done { .. });
-        self.steps.insert_mut(id.clone(), Arc::new(step));
+        if !self.settled.insert(id, &step) {
+            self.steps.insert_mut(id.clone(), Arc::new(step));
+        } else if old.is_some() {
+            self.steps.remove_mut(id);
+        }
         if settled && id.is_node() {
             self.node_settled(id, done);
         }
@@ -53,8 +65,9 @@ impl State {
             }
         }
         self.holding += usize::from(status.holds());
-        self.wanting += usize::from(status.wants_worker());
-        if let Some(at) = status.wakes_at() {
+        self.wanting += usize::from(step.wants_worker());
+        self.resting += usize::from(step.rests());
+        if let Some(at) = step.wakes_at() {
             self.timers.insert_mut((at, id.clone()));
         }
         if let Status::Waiting { key: Some(key), .. } = status {
@@ -70,8 +83,9 @@ impl State {
         self.late -= step.late().count();
         self.busy.remove_mut(id);
         self.holding -= usize::from(status.holds());
-        self.wanting -= usize::from(status.wants_worker());
-        if let Some(at) = status.wakes_at() {
+        self.wanting -= usize::from(step.wants_worker());
+        self.resting -= usize::from(step.rests());
+        if let Some(at) = step.wakes_at() {
             self.timers.remove_mut(&(at, id.clone()));
         }
         if let Status::Waiting { key: Some(key), .. } = status {
@@ -115,7 +129,7 @@ impl State {
             let left = self.missing.get(dependent).map_or(0, |missing| missing.saturating_sub(1));
             if left == 0 {
                 self.missing.remove_mut(dependent);
-                if !self.steps.contains_key(dependent) {
+                if !self.knows(dependent) {
                     self.idle.insert_mut(dependent.clone());
                 }
             } else {
@@ -127,16 +141,21 @@ impl State {
     /// Whether a step may be worked on at all: in the plan, ready, of a fitting kind, idle. Which
     /// kinds of node fit is the caller's to say; steps below a loop, and of a session, always do.
     pub(super) fn may_work(&self, id: &StepId, kinds: &[StepKind]) -> Result<(), Why> {
+        self.may_look_at(id, kinds)?;
+        self.check_confirmed(id)
+    }
+
+    /// The same, whether or not a person must confirm something first.
+    pub(super) fn may_look_at(&self, id: &StepId, kinds: &[StepKind]) -> Result<(), Why> {
         if self.failing || self.cancelling.is_some() || self.rollback.is_some() {
             return Err(Why::Stopping);
         }
         self.fits(id, kinds)?;
-        if !kinds.contains(&StepKind::Call)
-            && self.step(id).is_some_and(|step| step.frozen.is_some())
-        {
+        let step = self.step(id);
+        if !kinds.contains(&StepKind::Call) && step.is_some_and(|step| step.frozen.is_some()) {
             return Err(Why::Frozen(id.clone()));
         }
-        self.check_idle(id)
+        check_idle_step(id, step)
     }
 
     /// Whether a step with this id belongs here and may do this kind of thing.
@@ -170,13 +189,12 @@ impl State {
 
     /// Whether a step is idle and needs no confirmation.
     pub(super) fn check_idle(&self, id: &StepId) -> Result<(), Why> {
-        match self.step(id) {
-            Some(step) if step.status != Status::Idle => {
-                Err(Why::StepStatus { step: id.clone(), status: step.status.as_str() })
-            }
-            _ if self.unconfirmed.contains_key(id) => Err(Why::Unconfirmed(id.clone())),
-            _ => Ok(()),
-        }
+        check_idle_step(id, self.step(id))?;
+        self.check_confirmed(id)
+    }
+
+    fn check_confirmed(&self, id: &StepId) -> Result<(), Why> {
+        if self.unconfirmed.contains_key(id) { Err(Why::Unconfirmed(id.clone())) } else { Ok(()) }
     }
 
     /// Whether no step below this one is busy.
@@ -189,15 +207,25 @@ impl State {
     }
 }
 
+fn check_idle_step(id: &StepId, step: Option<&Step>) -> Result<(), Why> {
+    match step {
+        Some(step) if step.status != Status::Idle => {
+            Err(Why::StepStatus { step: id.clone(), status: step.status.as_str() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The steps below a node, without looking at any other.
 fn below<'a>(
     steps: &'a RedBlackTreeSetSync<StepId>,
     id: &StepId,
 ) -> impl Iterator<Item = &'a StepId> {
-    let prefix = format!("{id}/");
     // `-` sorts before every other character that may follow the slash.
-    let from = format!("{id}/-").parse::<StepId>().ok();
-    from.into_iter()
-        .flat_map(|from| steps.range(from..))
-        .take_while(move |step| step.as_str().starts_with(&prefix))
+    let from = (!steps.is_empty()).then(|| format!("{id}/-"));
+    let from = from.and_then(|from| from.parse::<StepId>().ok());
+    let prefix = id.clone();
+    from.into_iter().flat_map(|from| steps.range(from..)).take_while(move |step| {
+        step.as_str().strip_prefix(prefix.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    })
 }

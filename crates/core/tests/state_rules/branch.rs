@@ -281,7 +281,8 @@ fn a_result_taken_over_accounts_for_no_call_of_its_own() {
 fn late(scene: &Scene, on: &str, started: EntryId) -> Body {
     use gesta_core::document::{CallResult, Certainty, Failing};
     let error = Failing { code: String::new(), message: String::new() };
-    let result = CallResult::Failed { certainty: Certainty::Happened, cost: COST, error };
+    let result =
+        CallResult::Failed { certainty: Certainty::Happened, cost: COST, error, retryable: false };
     let on = step(on);
     let report = scene.cast.report(scene.state(), &on, started, result, scene.now).unwrap();
     Body::LateEffect(Box::new(gesta_core::body::LateEffect { report, step: on }))

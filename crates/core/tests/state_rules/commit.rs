@@ -245,6 +245,7 @@ fn a_report_about_something_else_proves_nothing() {
             certainty: gesta_core::document::Certainty::DidNotHappen,
             cost: COST,
             error: gesta_core::document::Failing { code: String::new(), message: String::new() },
+            retryable: false,
         };
     });
     scene.refuses(failure, Why::Evidence);

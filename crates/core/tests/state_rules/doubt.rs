@@ -1,7 +1,7 @@
 //! Not knowing: sending again, doubts, their resolution, and effects that arrive late.
 
 use gesta_core::body::StepKind;
-use gesta_core::document::{CallResult, Recovery, ResolutionVerdict, Settlement};
+use gesta_core::document::{CallResult, Recovery, ResolutionVerdict, ResolvedBy, Settlement};
 use gesta_core::entry::Body;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::state::{Act, Failed, Why};
@@ -264,6 +264,20 @@ fn a_doubt_denied_or_given_up_can_still_turn_out_late() {
     scene.does(Act::Doubt, "charge");
     scene.does(Act::ResolveHappened, "charge");
     scene.refuses(late(&scene, started), Why::NotClosed);
+}
+
+#[test]
+fn what_its_executor_reported_does_not_arrive_once_more() {
+    for act in [Act::ResolveForced, Act::ResolveGiveUp] {
+        let mut scene = Scene::session();
+        let started = scene.opens("charge");
+        scene.does(Act::Doubt, "charge");
+        let reported = edit::resolution(&scene.cast, scene.body(act, "charge"), |statement| {
+            statement.source = ResolvedBy::Inbox;
+        });
+        scene.adds(reported);
+        scene.refuses(late(&scene, started), Why::NotClosed);
+    }
 }
 
 #[test]

@@ -64,8 +64,6 @@ pub(crate) fn proposal(scene: &Scene, mut body: Body, edit: impl FnOnce(&mut Pro
         return body;
     }
     permit(&scene.cast, body, |permit| {
-        permit.proposal = id;
-        permit.tool = proposal.tool.clone();
         permit.idempotency_key = proposal.idempotency_key(scene.state().trajectory());
     })
 }

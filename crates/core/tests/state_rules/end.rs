@@ -209,6 +209,29 @@ impl Run {
 }
 
 #[test]
+fn the_run_hash_is_what_the_format_says() {
+    let mut scene = Scene::session();
+    let input = scene.cast.mandate(scene.state().trajectory()).unwrap().input.digest();
+    scene.does(Act::CommitSkipped, "b");
+    scene.does(Act::CommitSkipped, "a");
+    let hash = |value: serde_json::Value| Digest::of(Canon::of(&value).unwrap().as_bytes());
+    let row = |step: &str| {
+        hash(serde_json::json!({
+            "args": null,
+            "delta": Digest::of(b"[]"),
+            "generation": 1,
+            "observation": Digest::of(b"null"),
+            "outcome": "pure",
+            "step": step,
+            "tool": null,
+        }))
+    };
+    let rows = [("a", row("a")), ("b", row("b"))];
+    let expected = hash(serde_json::json!([null, input, rows]));
+    assert_eq!(scene.state().run_hash().unwrap(), expected);
+}
+
+#[test]
 fn the_run_hash_depends_on_what_was_done() {
     let mut hashes = vec![
         Run::PLAIN.hash(),

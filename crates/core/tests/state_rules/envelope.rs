@@ -147,7 +147,11 @@ fn a_worker_plans_only_what_it_owns() {
 }
 
 fn attempt() -> Body {
-    Body::Attempt(Box::new(Attempt { note: String::new() }))
+    Body::Attempt(Box::new(Attempt {
+        died: None,
+        environment: gesta_core::sample::environment(),
+        note: String::new(),
+    }))
 }
 
 fn failing() -> Failing {
@@ -159,6 +163,7 @@ fn late_effect(scene: &Scene) -> Body {
         certainty: gesta_core::document::Certainty::Happened,
         cost: NOTHING,
         error: failing(),
+        retryable: false,
     };
     let on = step("charge");
     let report = scene.cast.report(scene.state(), &on, nowhere(), failed, scene.now).unwrap();
@@ -188,6 +193,7 @@ fn owners(scene: &Scene) -> Vec<Body> {
         scene.body(Act::EndFailed, ""),
         Body::InDoubt(Box::new(InDoubt {
             known: failing(),
+            output: None,
             started: nowhere(),
             step: step("charge"),
         })),

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod again;
 mod approval;
 mod authority;
 mod branch;

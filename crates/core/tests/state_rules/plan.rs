@@ -40,8 +40,22 @@ fn a_plan_is_well_formed() {
 #[test]
 fn a_plan_carries_the_hash_of_its_steps() {
     let steps = plan_steps(&[("a", Call, &[])]);
-    let forged = Plan { hash: Digest::of(b"another plan"), steps };
+    let forged = Plan { hash: Digest::of(b"another plan"), ..Plan::new(steps).unwrap() };
     unplanned().refuses(Body::Plan(Box::new(forged)), Why::PlanHash);
+}
+
+#[test]
+fn a_plans_priority_and_tools_have_one_spelling() {
+    let with = |priority, tools: &[&str]| {
+        let tools = tools.iter().map(|tool| tool.parse().unwrap()).collect();
+        let plan = Plan::new(plan_steps(&[("a", Call, &[])])).unwrap();
+        Body::Plan(Box::new(Plan { priority, tools, ..plan }))
+    };
+    unplanned().refuses(with(101, &[]), Why::PlanPriority);
+    unplanned().refuses(with(0, &["b", "a"]), Why::PlanTools);
+    unplanned().refuses(with(0, &["a", "a"]), Why::PlanTools);
+    let scene = unplanned();
+    scene.accepts(with(100, &["a", "b"]));
 }
 
 #[test]
@@ -115,7 +129,7 @@ fn a_step_does_what_its_kind_says() {
         (Act::Delegate, &["delegate"]),
         (Act::CommitSkipped, &["call", "compute", "wait", "delegate", "loop"]),
         (Act::FailUnstarted, &["call", "compute", "wait", "delegate", "loop"]),
-        (Act::Confirm, &["call", "compute", "wait", "delegate"]),
+        (Act::Confirm, &["call", "compute", "wait", "delegate", "loop"]),
     ];
     for (act, fitting) in table {
         for on in ["call", "compute", "wait", "delegate", "loop"] {

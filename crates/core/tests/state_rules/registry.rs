@@ -90,7 +90,11 @@ fn a_registry_holds_registrations_and_nothing_else() {
     for act in [Act::Checkpoint, Act::Complete, Act::EndFailed] {
         scene.refuses_by(by_worker(0), session.body(act, ""), wrong());
     }
-    let attempt = Body::Attempt(Box::new(Attempt { note: String::new() }));
+    let attempt = Body::Attempt(Box::new(Attempt {
+        died: None,
+        environment: gesta_core::sample::environment(),
+        note: String::new(),
+    }));
     scene.refuses_by(by_worker(1), attempt, wrong());
     scene.refuses_by(by_worker(0), session.body(Act::Start, "a"), wrong());
     scene.refuses(scene.body(Act::Erase, ""), Why::NotEnded);

@@ -227,3 +227,17 @@ fn cancelling_with_compensation_ends_after_a_rollback_only() {
     scene.calls("a/undo");
     scene.does(Act::EndCancelled, "");
 }
+
+#[test]
+fn another_rollback_may_follow_one_that_is_over() {
+    let Ruin { mut scene, a, b, .. } = ruin();
+    scene.adds(undo(&[("a", a)]));
+    scene.refuses(undo(&[("b", b)]), Why::RollbackTwice);
+    scene.calls("a/undo");
+    assert!(scene.state().rolled_back());
+    scene.refuses(undo(&[("a", a), ("b", b)]), Why::UndoOrder(a));
+    scene.adds(undo(&[("b", b)]));
+    scene.refuses(scene.body(Act::EndFailed, ""), Why::RollbackLeft);
+    scene.calls("b/undo");
+    scene.does(Act::EndFailed, "");
+}

@@ -60,10 +60,9 @@ fn a_permit_fits_one_place_of_one_chain() {
     scene.refuses(spent.clone(), Why::Decision("parent"));
     // Even beside a fresh decision.
     let gesta_core::entry::Body::Started(old) = spent else { panic!() };
-    let parent = old.permit.doc().parent;
-    let fresh = scene.started("charge");
-    let moved = edit::permit(&scene.cast, fresh, |permit| permit.parent = parent);
-    scene.refuses(moved, Why::Permit("parent"));
+    let gesta_core::entry::Body::Started(mut fresh) = scene.started("charge") else { panic!() };
+    fresh.permit = old.permit;
+    scene.refuses(gesta_core::entry::Body::Started(fresh), Why::Permit("decision"));
 }
 
 #[test]
@@ -74,12 +73,7 @@ fn every_field_of_the_permit_binds() {
         scene.refuses(body, Why::Permit(field));
     };
     scene.accepts(scene.started("charge"));
-    check("trajectory", |permit| permit.trajectory = elsewhere());
-    check("parent", |permit| permit.parent = nowhere());
     check("decision", |permit| permit.decision = DecisionId::new(Digest::of(b"other")));
-    check("step", |permit| permit.step = step("other"));
-    check("tool", |permit| permit.tool = "pay.everyone".parse().unwrap());
-    check("proposal", |permit| permit.proposal = ProposalId::new(Digest::of(b"other")));
     check("idempotency_key", |permit| {
         permit.idempotency_key = IdempotencyKey::new(Digest::of(b"other"));
     });
@@ -105,6 +99,7 @@ fn every_field_of_the_decision_binds() {
     check("parent", |decision| decision.parent = nowhere());
     check("step", |decision| decision.step = step("other"));
     check("proposal", |decision| decision.proposal = ProposalId::new(Digest::of(b"other")));
+    check("environment", |decision| decision.environment = Digest::of(b"other"));
     check("writ", |decision| decision.writ = WritId::new(Digest::of(b"other")));
     check("verdict", |decision| decision.verdict = Verdict::Escalate);
     check("verdict", |decision| {
@@ -123,6 +118,7 @@ fn an_escalation_rests_on_an_escalating_decision() {
     };
     check("verdict", |decision| decision.verdict = Verdict::Allow);
     check("parent", |decision| decision.parent = nowhere());
+    check("environment", |decision| decision.environment = Digest::of(b"other"));
     check("writ", |decision| decision.writ = WritId::new(Digest::of(b"other")));
     check("reason", |decision| decision.reason = Some(Reason::PolicyDenied));
 }

@@ -26,11 +26,12 @@ CREATE INDEX trajectories_asleep ON trajectories (wake_at, changed_at, trajector
 CREATE INDEX trajectories_claimed ON trajectories (owner) WHERE owner IS NOT NULL;
 CREATE INDEX trajectories_by_status ON trajectories (status, trajectory);
 
--- A rowid table: rows are appended, and only the narrow index is written at random.
+-- What one append added is one row: the number of its first entry, all ids in order, and the entries,
+-- one a line. A rowid table: rows are appended, and only the narrow index is written at random.
 CREATE TABLE entries (
     trajectory BLOB NOT NULL,
     seq INTEGER NOT NULL,
-    id BLOB NOT NULL,
+    ids BLOB NOT NULL,
     bytes BLOB NOT NULL,
     UNIQUE (trajectory, seq)
 );

@@ -13,6 +13,7 @@ use tokio_postgres::types::ToSql;
 use super::connect::Link;
 use super::fault::{Certainty, Failure};
 use super::rows::{self, bigint};
+use crate::claims;
 use crate::error::{AppendError, StoreError};
 
 const APPEND: &str = include_str!("sql/append.sql");
@@ -153,6 +154,8 @@ struct Columns<'a> {
     begun_at: Vec<i64>,
     changed_at: Vec<i64>,
     ended: Vec<bool>,
+    rank: Vec<i16>,
+    tools: Vec<String>,
     entry_trajectory: Vec<Vec<u8>>,
     entry_seq: Vec<i64>,
     entry_id: Vec<Vec<u8>>,
@@ -196,6 +199,8 @@ impl<'a> Columns<'a> {
         self.begun_at.push(bigint(summary.begun_at.0)?);
         self.changed_at.push(bigint(summary.changed_at.0)?);
         self.ended.push(summary.status.ended());
+        self.rank.push(claims::rank(summary.priority));
+        self.tools.push(claims::joined(&summary.tools));
         Ok(())
     }
 
@@ -252,6 +257,7 @@ impl<'a> Columns<'a> {
             &self.parked_trajectory,
         ];
         params.extend(self.parked.params());
+        params.extend([&self.rank as &(dyn ToSql + Sync), &self.tools]);
         params
     }
 }

@@ -7,19 +7,23 @@ mod append;
 mod batch;
 mod connect;
 mod fault;
+mod news;
 mod rows;
 mod schema;
+mod shares;
 mod tls;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::ids::{ToolName, TrajectoryId, WorkerId};
 use gesta_core::json;
 use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::Signed;
@@ -30,9 +34,15 @@ use self::append::ParkedColumns;
 use self::batch::Batches;
 use self::connect::{Link, Server};
 use self::fault::Failure;
+use self::news::Herald;
 use self::rows::{bigint, limit};
+use crate::claims;
 use crate::error::{AppendError, StoreError};
-use crate::port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
+use crate::news::{Listening, News, concerns_others};
+use crate::port::{
+    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+};
+use crate::rations::Ration;
 
 const ENTRIES: &str = "
     SELECT seq, id, bytes FROM entries
@@ -41,15 +51,15 @@ const LOCATE: &str = "SELECT trajectory, seq FROM entries WHERE id = $1 LIMIT 1"
 const HEAD: &str = "SELECT head_seq, head_id FROM trajectories WHERE trajectory = $1";
 const TRAJECTORY: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at
+        wake_at, begun_at, changed_at, rank, tools
     FROM trajectories WHERE trajectory = $1";
 const LIST: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at
+        wake_at, begun_at, changed_at, rank, tools
     FROM trajectories WHERE trajectory > $1 ORDER BY trajectory LIMIT $2";
 const LIST_BY_STATUS: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at
+        wake_at, begun_at, changed_at, rank, tools
     FROM trajectories WHERE trajectory > $1 AND status = $3 ORDER BY trajectory LIMIT $2";
 const PARKED: &str = "
     SELECT trajectory, step, on_what, entry, key, until_ms, note
@@ -66,14 +76,38 @@ const PARKED_OF: &str = "
 const REPROJECT: &str = include_str!("sql/reproject.sql");
 const HEARTBEAT: &str = include_str!("sql/heartbeat.sql");
 const CLAIM: &str = include_str!("sql/claim.sql");
+const CLAIM_ONE: &str = "
+    UPDATE trajectories AS t
+    SET owner = $1, free_since = NULL, asleep_until = NULL
+    WHERE t.trajectory = $2
+        AND t.status NOT IN ('completed', 'failed', 'cancelled')
+        AND EXISTS (
+            SELECT FROM workers WHERE worker = $1 AND lease_until >= clock_timestamp())
+        AND (t.owner IS NULL OR t.owner = $1 OR NOT EXISTS (
+            SELECT FROM workers WHERE worker = t.owner AND lease_until >= clock_timestamp()))
+    RETURNING t.trajectory";
 /// What has an owner has not ended: the append that ends a trajectory also gives it back.
 const RELEASE: &str = "
     UPDATE trajectories
     SET owner = NULL,
         free_since = CASE WHEN runnable THEN changed_at END,
         asleep_until = CASE WHEN NOT runnable THEN wake_at END
-    WHERE trajectory = $2 AND owner = $1";
+    WHERE trajectory = $2 AND owner = $1
+    RETURNING runnable";
+const RELEASE_OTHERS: &str = "
+    UPDATE trajectories
+    SET owner = NULL,
+        free_since = CASE WHEN runnable THEN changed_at END,
+        asleep_until = CASE WHEN NOT runnable THEN wake_at END
+    WHERE owner = $1 AND NOT (trajectory = ANY ($2))";
 const RETIRE: &str = include_str!("sql/retire.sql");
+const WORKERS: &str = "
+    SELECT worker, tools, host, pid, version,
+        floor(extract(epoch FROM since) * 1000)::bigint AS since_ms,
+        floor(extract(epoch FROM beat_at) * 1000)::bigint AS beat_ms,
+        floor(extract(epoch FROM lease_until) * 1000)::bigint AS until_ms,
+        (SELECT count(*) FROM trajectories WHERE owner = w.worker) AS claimed
+    FROM workers AS w WHERE lease_until >= clock_timestamp() ORDER BY worker";
 const PUT_EFFECT: &str = "
     INSERT INTO effects (trajectory, digest, at_ms, bytes) VALUES ($1, $2, $3, $4)
     ON CONFLICT (trajectory, digest) DO NOTHING";
@@ -89,8 +123,12 @@ const CLAIM_WINDOW: i64 = 64;
 /// How to use a database.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The most connections.
+    /// The most connections for statements. A worker has two more: one for its heartbeat, which must
+    /// not wait for others, and one that listens.
     pub max_connections: usize,
+    /// How long the server may work on a statement. Half as long again without an answer, and the
+    /// connection is given up.
+    pub timeout: Duration,
     /// How many batches of appends may be on their way at once. One is the fastest where a commit
     /// takes a few milliseconds: all who wait share the next one. More of them shorten the wait where
     /// commits are slow, as with a synchronous standby far away.
@@ -99,6 +137,8 @@ pub struct Options {
     /// server verified, whatever the URL prefers. Without one, `sslmode=require` verifies against
     /// the system's authorities.
     pub ca_file: Option<PathBuf>,
+    /// The password, if it is not in the URL.
+    pub password: Option<Password>,
     /// How the connections are named on the server, unless the URL says so.
     pub application_name: String,
     /// The schema that holds the tables; made if it is missing. Without one, it is the first of
@@ -106,12 +146,30 @@ pub struct Options {
     pub schema: Option<String>,
 }
 
+/// A password that is not shown.
+#[derive(Clone)]
+pub struct Password(String);
+
+impl From<String> for Password {
+    fn from(password: String) -> Self {
+        Self(password)
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(not shown)")
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
             max_connections: 8,
+            timeout: Duration::from_secs(10),
             append_batches: 1,
             ca_file: None,
+            password: None,
             application_name: "gesta".into(),
             schema: None,
         }
@@ -121,7 +179,10 @@ impl Default for Options {
 /// A store in a PostgreSQL database.
 pub struct PostgresStore {
     link: Link,
+    /// For heartbeats alone.
+    life: Link,
     batches: Batches,
+    herald: Herald,
 }
 
 impl PostgresStore {
@@ -130,11 +191,12 @@ impl PostgresStore {
     /// A database of a newer program and a server with `fsync = off` are refused before anything is
     /// changed. Errors name host and database, never the password.
     pub async fn connect(url: &str, options: &Options) -> Result<Self, StoreError> {
-        let server = Server::new(url, options)?;
+        let server = Arc::new(Server::new(url, options)?);
         schema::migrate(&server).await?;
-        let link = server.pool(options.max_connections)?;
+        let (link, life) = (server.pool(options.max_connections)?, server.pool(1)?);
         let batches = Batches::start(&link, options.append_batches);
-        Ok(Self { link, batches })
+        let herald = Herald::new(server, &link);
+        Ok(Self { link, life, batches, herald })
     }
 
     /// Host, port and database, without credentials.
@@ -157,7 +219,12 @@ impl fmt::Debug for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn append(&self, admitted: Admitted) -> Result<Head, AppendError> {
-        self.batches.append(admitted).await
+        let news = concerns_others(&admitted).then_some(admitted.trajectory());
+        let head = self.batches.append(admitted).await?;
+        if let Some(trajectory) = news {
+            self.herald.tell(News::Changed(trajectory)).await;
+        }
+        Ok(head)
     }
 
     async fn entries(
@@ -237,10 +304,23 @@ impl Store for PostgresStore {
         Err(AppendError::Conflict { head })
     }
 
-    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError> {
-        let found = self.link.query(HEARTBEAT, &[&worker.as_str(), &bigint(lease_ms)?]).await?;
+    async fn heartbeat(
+        &self,
+        worker: &WorkerId,
+        profile: &Profile,
+        lease_ms: u64,
+    ) -> Result<UnixMs, StoreError> {
+        let Profile { tools, host, pid, version } = profile;
+        let tools: Vec<&str> = tools.iter().map(ToolName::as_str).collect();
+        let (worker, lease_ms, pid) = (worker.as_str(), bigint(lease_ms)?, i64::from(*pid));
+        let params: [&(dyn ToSql + Sync); 6] = [&worker, &lease_ms, &tools, host, &pid, version];
+        let found = self.life.query(HEARTBEAT, &params).await?;
         let now = found.first().map(|row| rows::number(row, "now_ms")).transpose()?;
         Ok(UnixMs(now.unwrap_or_default()))
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        self.link.query(WORKERS, &[]).await?.iter().map(rows::worker_row).collect()
     }
 
     async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
@@ -250,12 +330,44 @@ impl Store for PostgresStore {
         found.iter().map(rows::trajectory).collect()
     }
 
+    async fn claim_one(
+        &self,
+        worker: &WorkerId,
+        trajectory: TrajectoryId,
+    ) -> Result<bool, StoreError> {
+        let trajectory = trajectory.as_bytes().as_slice();
+        let found = self.link.query(CLAIM_ONE, &[&worker.as_str(), &trajectory]).await?;
+        Ok(!found.is_empty())
+    }
+
     async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError> {
-        self.run(RELEASE, &[&worker.as_str(), &trajectory.as_bytes().as_slice()]).await
+        let row: [&(dyn ToSql + Sync); 2] = [&worker.as_str(), &trajectory.as_bytes().as_slice()];
+        let found = self.link.query(RELEASE, &row).await?;
+        if let Some(row) = found.first()
+            && rows::get(row, "runnable")?
+        {
+            self.herald.tell(News::Changed(trajectory)).await;
+        }
+        Ok(())
+    }
+
+    async fn release_others(
+        &self,
+        worker: &WorkerId,
+        keep: &[TrajectoryId],
+    ) -> Result<(), StoreError> {
+        let keep: Vec<&[u8]> = keep.iter().map(|kept| kept.as_bytes().as_slice()).collect();
+        self.run(RELEASE_OTHERS, &[&worker.as_str(), &keep]).await
     }
 
     async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
-        self.run(RETIRE, &[&worker.as_str()]).await
+        self.run(RETIRE, &[&worker.as_str()]).await?;
+        self.herald.tell(News::Missed).await;
+        Ok(())
+    }
+
+    async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
+        shares::ration(&self.link, worker, scope, ask).await
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
@@ -264,7 +376,9 @@ impl Store for PostgresStore {
         let (doc, digest) = (report.doc(), report.digest());
         let (trajectory, digest) =
             (doc.trajectory.as_bytes().as_slice(), digest.as_bytes().as_slice());
-        self.run(PUT_EFFECT, &[&trajectory, &digest, &bigint(doc.at.0)?, &bytes]).await
+        self.run(PUT_EFFECT, &[&trajectory, &digest, &bigint(doc.at.0)?, &bytes]).await?;
+        self.herald.tell(News::Changed(doc.trajectory)).await;
+        Ok(())
     }
 
     async fn effects(
@@ -296,6 +410,10 @@ impl Store for PostgresStore {
         } else {
             Err(StoreError::DamagedBlob(digest))
         }
+    }
+
+    fn listen(&self) -> Listening {
+        self.herald.listen()
     }
 }
 
@@ -333,6 +451,8 @@ async fn reproject(
         &changed_at,
         &ended,
     ];
+    let (rank, tools) = (claims::rank(summary.priority), claims::joined(&summary.tools));
     params.extend(parked.params());
+    params.extend([&rank as &(dyn ToSql + Sync), &tools]);
     Ok(!link.query(REPROJECT, &params).await?.is_empty())
 }

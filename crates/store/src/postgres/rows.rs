@@ -5,7 +5,7 @@ use std::str::FromStr;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::TrajectoryId;
+use gesta_core::ids::{TrajectoryId, WorkerId};
 use gesta_core::json::Canon;
 use gesta_core::projection::{Parked, ParkedOn, Status, Summary, TrajectoryKind};
 use gesta_core::signed::Signed;
@@ -13,8 +13,10 @@ use gesta_core::time::UnixMs;
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
+use crate::claims;
 use crate::error::StoreError;
-use crate::port::{ParkedRow, StoredEntry, TrajectoryRow};
+use crate::port::{ParkedRow, Profile, StoredEntry, TrajectoryRow, WorkerRow};
+use crate::rations::Share;
 
 /// A number as the database holds it.
 pub(super) fn bigint(number: u64) -> Result<i64, StoreError> {
@@ -68,9 +70,11 @@ pub(super) fn trajectory_row(row: &Row) -> Result<TrajectoryRow, StoreError> {
         changed_at: UnixMs(number(row, "changed_at")?),
         kind: word(row, "kind", TrajectoryKind::from_word)?,
         principal: name(row, "principal")?,
+        priority: claims::priority(get(row, "rank")?).ok_or_else(|| damaged("rank"))?,
         runnable: get(row, "runnable")?,
         status: word(row, "status", Status::from_word)?,
         tenant: tenant.map(str::parse).transpose().map_err(|_| damaged("tenant"))?,
+        tools: claims::split(get(row, "tools")?).ok_or_else(|| damaged("tools"))?,
         wake_at: time(row, "wake_at")?,
     };
     Ok(TrajectoryRow { trajectory: trajectory(row)?, head: head(row)?, summary })
@@ -86,6 +90,35 @@ pub(super) fn parked_row(row: &Row) -> Result<ParkedRow, StoreError> {
         until: time(row, "until_ms")?,
     };
     Ok(ParkedRow { trajectory: trajectory(row)?, parked })
+}
+
+pub(super) fn worker_row(row: &Row) -> Result<WorkerRow, StoreError> {
+    let tools: Vec<&str> = get(row, "tools")?;
+    let tools: Option<_> = tools.into_iter().map(|tool| tool.parse().ok()).collect();
+    Ok(WorkerRow {
+        worker: name(row, "worker")?,
+        profile: Profile {
+            tools: tools.ok_or_else(|| damaged("tools"))?,
+            host: get(row, "host")?,
+            pid: u32::try_from(number(row, "pid")?).map_err(|_| damaged("pid"))?,
+            version: get(row, "version")?,
+        },
+        since: UnixMs(number(row, "since_ms")?),
+        beat_at: UnixMs(number(row, "beat_ms")?),
+        lease_until: UnixMs(number(row, "until_ms")?),
+        claimed: number(row, "claimed")?,
+    })
+}
+
+pub(super) fn share(row: &Row) -> Result<(WorkerId, Share), StoreError> {
+    let count = |column| u32::try_from(number(row, column)?).map_err(|_| damaged(column));
+    let share = Share {
+        held: count("held")?,
+        wanted: count("wanted")?,
+        since: UnixMs(number(row, "since_ms")?),
+        until: UnixMs(number(row, "until_ms")?),
+    };
+    Ok((name(row, "worker")?, share))
 }
 
 pub(super) fn effect(row: &Row) -> Result<Signed<EffectReport>, StoreError> {

@@ -7,8 +7,10 @@ use super::connect::Server;
 use super::fault::store_error;
 use crate::error::StoreError;
 
-const MIGRATIONS: &[(&str, &str)] =
-    &[("V1__ledger", include_str!("../../migrations/postgres/V1__ledger.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("V1__ledger", include_str!("../../migrations/postgres/V1__ledger.sql")),
+    ("V2__workers", include_str!("../../migrations/postgres/V2__workers.sql")),
+];
 const TABLE: &str = "gesta_migrations";
 
 const HAS_TABLE: &str = "SELECT to_regclass('gesta_migrations') IS NOT NULL";

@@ -1,18 +1,19 @@
 //! Appending, inside the writer's transaction: compare-and-swap, entries, projections.
 
-use gesta_core::entry::{Entry, Head};
+use gesta_core::entry::Head;
 use gesta_core::ids::{Tenant, TrajectoryId};
 use gesta_core::projection::{Admitted, Fence, Projection};
 use rusqlite::{Connection, OptionalExtension as _, Result, named_params, params};
 
-use super::rows;
+use super::{entries, rows};
+use crate::claims;
 use crate::error::AppendError;
 
 const BEGIN_TRAJECTORY: &str = "
     INSERT INTO trajectories (trajectory, head_seq, head_id, attempt, kind, status, tenant,
-        principal, runnable, wake_at, begun_at, changed_at)
+        principal, runnable, wake_at, begun_at, changed_at, rank, tools)
     VALUES (:trajectory, :head_seq, :head_id, :attempt, :kind, :status, :tenant, :principal,
-        :runnable, :wake_at, :begun_at, :changed_at)
+        :runnable, :wake_at, :begun_at, :changed_at, :rank, :tools)
     ON CONFLICT (trajectory) DO NOTHING";
 
 /// The fence is implied by the head, since a newer attempt is a newer head; it is checked all the same.
@@ -23,17 +24,15 @@ const MOVE_HEAD: &str = "
         AND (:fence IS NULL OR attempt = :fence)";
 
 /// Apart, because SQLite rewrites an index for every update that names its column.
-const SET_STATUS: &str =
-    "UPDATE trajectories SET status = ?2 WHERE trajectory = ?1 AND status <> ?2";
+const SET_STATUS: &str = "
+    UPDATE trajectories SET status = ?2, rank = ?3, tools = ?4
+    WHERE trajectory = ?1 AND (status <> ?2 OR rank <> ?3 OR tools <> ?4)";
 
 /// What the first entry fixed: only a rebuild writes it again.
 const SET_BEGINNING: &str = "
     UPDATE trajectories SET kind = ?2, tenant = ?3, principal = ?4, begun_at = ?5
     WHERE trajectory = ?1";
 
-const INSERT_ENTRY: &str =
-    "INSERT INTO entries (trajectory, seq, id, bytes) VALUES (?1, ?2, ?3, ?4)";
-const HAS_ENTRY: &str = "SELECT 1 FROM entries WHERE trajectory = ?1 AND seq = ?2 AND id = ?3";
 const HEAD: &str = "SELECT head_seq, head_id, attempt FROM trajectories WHERE trajectory = ?1";
 const UNPARK: &str = "DELETE FROM parked WHERE trajectory = ?1 AND step = ?2";
 const UNPARK_ALL: &str = "DELETE FROM parked WHERE trajectory = ?1";
@@ -56,16 +55,7 @@ pub(super) fn append(db: &Connection, admitted: &Admitted) -> Result<Result<Head
     if !won {
         return lost(db, admitted);
     }
-    let mut insert = db.prepare_cached(INSERT_ENTRY)?;
-    for entry in admitted.entries() {
-        let id = entry.id();
-        insert.execute(params![
-            trajectory.as_bytes(),
-            entry.seq(),
-            id.as_bytes(),
-            entry.bytes()
-        ])?;
-    }
+    entries::insert(db, trajectory, admitted.entries())?;
     park(db, trajectory, projection)?;
     Ok(Ok(admitted.head()))
 }
@@ -98,7 +88,7 @@ pub(super) fn reproject(
 /// is how a caller who never got an answer finds out, however much has followed since.
 fn lost(db: &Connection, admitted: &Admitted) -> Result<Result<Head, AppendError>> {
     let trajectory = admitted.trajectory();
-    if all_present(db, trajectory, admitted.entries())? {
+    if entries::all_there(db, trajectory, admitted.entries())? {
         return Ok(Ok(admitted.head()));
     }
     let Some((head, attempt)) = head_and_attempt(db, trajectory)? else {
@@ -130,6 +120,8 @@ fn begin_trajectory(
         ":wake_at": summary.wake_at.map(|at| at.0),
         ":begun_at": summary.begun_at.0,
         ":changed_at": summary.changed_at.0,
+        ":rank": claims::rank(summary.priority),
+        ":tools": claims::joined(&summary.tools),
     })?;
     Ok(inserted == 1)
 }
@@ -158,8 +150,12 @@ fn move_head(
     if updated == 0 {
         return Ok(false);
     }
-    let status = summary.status.as_str();
-    db.prepare_cached(SET_STATUS)?.execute(params![trajectory.as_bytes(), status])?;
+    db.prepare_cached(SET_STATUS)?.execute(params![
+        trajectory.as_bytes(),
+        summary.status.as_str(),
+        claims::rank(summary.priority),
+        claims::joined(&summary.tools),
+    ])?;
     Ok(true)
 }
 
@@ -179,16 +175,6 @@ fn park(db: &Connection, trajectory: TrajectoryId, projection: &Projection) -> R
         ])?;
     }
     Ok(())
-}
-
-fn all_present(db: &Connection, trajectory: TrajectoryId, entries: &[Entry]) -> Result<bool> {
-    let mut has = db.prepare_cached(HAS_ENTRY)?;
-    for entry in entries {
-        if !has.exists(params![trajectory.as_bytes(), entry.seq(), entry.id().as_bytes()])? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 fn head_and_attempt(db: &Connection, trajectory: TrajectoryId) -> Result<Option<(Head, u64)>> {

@@ -5,11 +5,13 @@
 //! append who wins.
 
 mod append;
+mod entries;
 mod fault;
 mod leases;
 mod open;
 mod readers;
 mod rows;
+mod shares;
 mod writer;
 
 use std::path::Path;
@@ -31,25 +33,26 @@ use self::readers::Readers;
 use self::writer::Writer;
 use crate::clock::{self, Clock};
 use crate::error::{AppendError, StoreError};
-use crate::port::{Listing, ParkedListing, ParkedRow, Store, StoredEntry, TrajectoryRow};
+use crate::news::{self, Bell, Listening, News};
+use crate::port::{
+    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+};
+use crate::rations::Ration;
 
 /// How many prepared statements a connection keeps: more than this store has.
 const CACHED_STATEMENTS: usize = 64;
 
-const ENTRIES: &str = "
-    SELECT seq, id, bytes FROM entries WHERE trajectory = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3";
-const LOCATE: &str = "SELECT trajectory, seq FROM entries WHERE id = ?1 LIMIT 1";
 const TRAJECTORY: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at
+        wake_at, begun_at, changed_at, rank, tools
     FROM trajectories WHERE trajectory = ?1";
 const LIST: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at
+        wake_at, begun_at, changed_at, rank, tools
     FROM trajectories WHERE trajectory > ?1 ORDER BY trajectory LIMIT ?2";
 const LIST_STATUS: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at
+        wake_at, begun_at, changed_at, rank, tools
     FROM trajectories WHERE status = ?3 AND trajectory > ?1 ORDER BY trajectory LIMIT ?2";
 const PARKED: &str = "
     SELECT trajectory, step, on_what, entry, key, until, note FROM parked
@@ -101,6 +104,8 @@ pub struct SqliteStore {
     readers: Readers,
     writer: Writer,
     clock: Clock,
+    /// For this process; others find out by looking.
+    bell: Bell,
 }
 
 impl SqliteStore {
@@ -118,16 +123,26 @@ impl SqliteStore {
             .collect::<Result<_, _>>()?;
         Ok(Self {
             readers: Readers::start(reading, place.clone()).map_err(no_thread)?,
-            writer: Writer::start(writing, place).map_err(no_thread)?,
+            writer: Writer::start(writing, place, options.busy_timeout).map_err(no_thread)?,
             clock: options.clock,
+            bell: Bell::new(false),
         })
+    }
+
+    fn tell(&self, trajectory: Option<TrajectoryId>) {
+        if let Some(trajectory) = trajectory {
+            self.bell.ring(News::Changed(trajectory));
+        }
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn append(&self, admitted: Admitted) -> Result<Head, AppendError> {
-        self.writer.run(move |db| append::append(db, &admitted)).await
+        let news = news::concerns_others(&admitted).then_some(admitted.trajectory());
+        let head = self.writer.run(move |db| append::append(db, &admitted)).await?;
+        self.tell(news);
+        Ok(head)
     }
 
     async fn entries(
@@ -136,25 +151,11 @@ impl Store for SqliteStore {
         from: u64,
         max: usize,
     ) -> Result<Vec<StoredEntry>, StoreError> {
-        self.readers
-            .run(move |db| {
-                db.prepare_cached(ENTRIES)?
-                    .query_map(params![trajectory.as_bytes(), from, limit(max)], rows::entry)?
-                    .collect()
-            })
-            .await
+        self.readers.run(move |db| entries::read(db, trajectory, from, max)).await
     }
 
     async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError> {
-        self.readers
-            .run(move |db| {
-                db.prepare_cached(LOCATE)?
-                    .query_row([id.as_bytes()], |row| {
-                        Ok((rows::trajectory_id(row, 0)?, row.get(1)?))
-                    })
-                    .optional()
-            })
-            .await
+        self.readers.run(move |db| entries::locate(db, id)).await
     }
 
     async fn trajectory(
@@ -232,15 +233,26 @@ impl Store for SqliteStore {
         self.writer.run(move |db| append::reproject(db, trajectory, head, &projection)).await
     }
 
-    async fn heartbeat(&self, worker: &WorkerId, lease_ms: u64) -> Result<UnixMs, StoreError> {
+    async fn heartbeat(
+        &self,
+        worker: &WorkerId,
+        profile: &Profile,
+        lease_ms: u64,
+    ) -> Result<UnixMs, StoreError> {
         let (worker, clock) = (worker.clone(), Clock::clone(&self.clock));
+        let profile = profile.clone();
         self.writer
             .run(move |db| {
                 let now = clock();
-                leases::heartbeat(db, &worker, lease_ms, now)?;
+                leases::heartbeat(db, &worker, &profile, lease_ms, now)?;
                 Ok(Ok(now))
             })
             .await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        let now = (self.clock)();
+        self.readers.run(move |db| leases::workers(db, now)).await
     }
 
     async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
@@ -248,14 +260,44 @@ impl Store for SqliteStore {
         self.writer.run(move |db| leases::claim(db, &worker, max, clock()).map(Ok)).await
     }
 
+    async fn claim_one(
+        &self,
+        worker: &WorkerId,
+        trajectory: TrajectoryId,
+    ) -> Result<bool, StoreError> {
+        let (worker, clock) = (worker.clone(), Clock::clone(&self.clock));
+        self.writer.run(move |db| leases::claim_one(db, &worker, trajectory, clock()).map(Ok)).await
+    }
+
     async fn release(&self, worker: &WorkerId, trajectory: TrajectoryId) -> Result<(), StoreError> {
         let worker = worker.clone();
-        self.writer.run(move |db| leases::release(db, &worker, trajectory).map(Ok)).await
+        let left: Result<bool, StoreError> =
+            self.writer.run(move |db| leases::release(db, &worker, trajectory).map(Ok)).await;
+        self.tell(left?.then_some(trajectory));
+        Ok(())
+    }
+
+    async fn release_others(
+        &self,
+        worker: &WorkerId,
+        keep: &[TrajectoryId],
+    ) -> Result<(), StoreError> {
+        let (worker, keep) = (worker.clone(), keep.to_vec());
+        self.writer.run(move |db| leases::release_others(db, &worker, &keep).map(Ok)).await
     }
 
     async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
         let worker = worker.clone();
-        self.writer.run(move |db| leases::retire(db, &worker).map(Ok)).await
+        let retired: Result<(), StoreError> =
+            self.writer.run(move |db| leases::retire(db, &worker).map(Ok)).await;
+        self.bell.ring(News::Missed);
+        retired
+    }
+
+    async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
+        let (worker, scope) = (worker.clone(), scope.to_owned());
+        let clock = Clock::clone(&self.clock);
+        self.writer.run(move |db| shares::ration(db, &worker, &scope, ask, clock()).map(Ok)).await
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
@@ -267,9 +309,11 @@ impl Store for SqliteStore {
             .run(move |db| {
                 let row = params![trajectory.as_bytes(), digest.as_bytes(), at.0, bytes];
                 db.prepare_cached(PUT_EFFECT)?.execute(row)?;
-                Ok(Ok(()))
+                Ok::<_, rusqlite::Error>(Ok::<_, StoreError>(()))
             })
-            .await
+            .await?;
+        self.tell(Some(trajectory));
+        Ok(())
     }
 
     async fn effects(
@@ -319,6 +363,10 @@ impl Store for SqliteStore {
             Some(bytes) if Digest::of(&bytes) != digest => Err(StoreError::DamagedBlob(digest)),
             other => Ok(other),
         }
+    }
+
+    fn listen(&self) -> Listening {
+        self.bell.listen()
     }
 }
 

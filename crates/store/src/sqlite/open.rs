@@ -14,7 +14,10 @@ use super::{CACHED_STATEMENTS, Options};
 use crate::error::StoreError;
 
 /// What brings a file from version *n* to *n* + 1.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/V1__ledger.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/sqlite/V1__ledger.sql"),
+    include_str!("../../migrations/sqlite/V2__workers.sql"),
+];
 
 /// `PRAGMA application_id`: "Gest".
 const APPLICATION_ID: u32 = 0x4765_7374;
@@ -23,9 +26,15 @@ const APPLICATION_ID: u32 = 0x4765_7374;
 const DURABLE: &str =
     "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;";
 
-/// The cache follows the index of entries, which is written at random. A WAL that a long read made
+/// Set before anything is written, since it is fixed from then on. A commit writes whole pages, and a
+/// step changes little more than what it adds: small pages halve what goes to disk, and long rows
+/// fill the pages they run over into.
+const PAGES: &str = "PRAGMA page_size = 1024;";
+
+/// Moving the WAL into the file is left until it is some 4 MiB. The cache follows the index of entries, which is written at random. A WAL that a long read made
 /// large is cut down again afterwards.
-const SIZES: &str = "PRAGMA cache_size = -32768; PRAGMA journal_size_limit = 67108864;";
+const SIZES: &str = "PRAGMA wal_autocheckpoint = 4000; PRAGMA cache_size = -32768;
+    PRAGMA journal_size_limit = 67108864;";
 
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
@@ -46,6 +55,7 @@ pub(super) fn for_writing(path: &Path, options: &Options) -> Result<Connection, 
         keep_private(path).map_err(|error| unreachable(&place, &error))?;
     }
     check_version(&place, version(&db, options).map_err(fault)?)?;
+    db.execute_batch(PAGES).map_err(fault)?;
     let mode = patiently(options, || {
         db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))
     });

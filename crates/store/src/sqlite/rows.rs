@@ -6,7 +6,7 @@ use std::str::FromStr;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::TrajectoryId;
+use gesta_core::ids::{ToolName, TrajectoryId, WorkerId};
 use gesta_core::json::Canon;
 use gesta_core::projection::{Parked, ParkedOn, Status, Summary, TrajectoryKind};
 use gesta_core::signed::Signed;
@@ -14,12 +14,8 @@ use gesta_core::time::UnixMs;
 use rusqlite::types::Type;
 use rusqlite::{Result, Row};
 
-use crate::port::{ParkedRow, StoredEntry, TrajectoryRow};
-
-/// Reads `seq, id, bytes`.
-pub(super) fn entry(row: &Row<'_>) -> Result<StoredEntry> {
-    Ok(StoredEntry { seq: row.get(0)?, id: entry_id(row, 1)?, bytes: row.get(2)? })
-}
+use crate::claims;
+use crate::port::{ParkedRow, TrajectoryRow};
 
 /// Reads `head_seq, head_id` from there on.
 pub(super) fn head(row: &Row<'_>, at: usize) -> Result<Head> {
@@ -27,7 +23,7 @@ pub(super) fn head(row: &Row<'_>, at: usize) -> Result<Head> {
 }
 
 /// Reads `trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-/// wake_at, begun_at, changed_at`.
+/// wake_at, begun_at, changed_at, rank, tools`.
 pub(super) fn trajectory(row: &Row<'_>) -> Result<TrajectoryRow> {
     Ok(TrajectoryRow {
         trajectory: trajectory_id(row, 0)?,
@@ -42,6 +38,8 @@ pub(super) fn trajectory(row: &Row<'_>) -> Result<TrajectoryRow> {
             wake_at: row.get::<_, Option<u64>>(9)?.map(UnixMs),
             begun_at: UnixMs(row.get(10)?),
             changed_at: UnixMs(row.get(11)?),
+            priority: priority(row, 12)?,
+            tools: tools(row, 13)?,
         },
     })
 }
@@ -73,6 +71,21 @@ pub(super) fn trajectory_id(row: &Row<'_>, at: usize) -> Result<TrajectoryId> {
     row.get(at).map(TrajectoryId::from_bytes)
 }
 
+/// Reads names of tools.
+pub(super) fn tools(row: &Row<'_>, at: usize) -> Result<Vec<ToolName>> {
+    claims::split(row.get_ref(at)?.as_str()?)
+        .ok_or_else(|| unreadable(at, Type::Text, "it holds no names of tools"))
+}
+
+/// Reads a worker's id.
+pub(super) fn worker_id(row: &Row<'_>, at: usize) -> Result<WorkerId> {
+    name(at, row.get_ref(at)?.as_str()?)
+}
+
+fn priority(row: &Row<'_>, at: usize) -> Result<u8> {
+    claims::priority(row.get(at)?).ok_or_else(|| unreadable(at, Type::Integer, "it is no priority"))
+}
+
 fn entry_id(row: &Row<'_>, at: usize) -> Result<EntryId> {
     row.get(at).map(Digest::from_bytes).map(EntryId::new)
 }
@@ -89,7 +102,7 @@ fn word<T>(row: &Row<'_>, at: usize, read: fn(&str) -> Option<T>) -> Result<T> {
     read(text).ok_or_else(|| unreadable(at, Type::Text, format!("`{text}` is not a known word")))
 }
 
-fn unreadable(
+pub(super) fn unreadable(
     at: usize,
     from: Type,
     why: impl Into<Box<dyn Error + Send + Sync>>,

@@ -1,8 +1,13 @@
-//! The thread that writes. It takes whatever jobs are waiting, runs them in one transaction, and
-//! answers once COMMIT has succeeded: under load many trajectories share one sync, and a lone job
-//! waits for nobody.
+//! Writing. A thread takes whatever jobs are waiting, runs them in one transaction, and answers once
+//! COMMIT has succeeded: under load many trajectories share one sync. A job that finds nobody else
+//! writing, on a disk that is quick, is run by its caller: waking two threads would take as long as
+//! the sync itself.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
@@ -11,6 +16,8 @@ use super::fault::{Certainty, Failure};
 
 /// How many jobs may share a transaction. More would make the first wait for the last.
 const MAX_BATCH: usize = 256;
+/// A caller does not block for longer than about this: past it, the thread does.
+const QUICK: Duration = Duration::from_millis(3);
 
 /// Something to do inside a transaction.
 trait Job: Send {
@@ -53,16 +60,69 @@ where
 pub(super) struct Writer {
     jobs: Option<mpsc::Sender<Box<dyn Job>>>,
     thread: Option<JoinHandle<()>>,
+    file: Arc<File>,
+}
+
+/// The file, and how writing to it went last.
+struct File {
+    /// None once it is closed because of a fault.
+    db: Mutex<Option<Connection>>,
+    place: String,
+    /// How long to wait for another process that writes.
+    busy_timeout: Duration,
+    /// Whether the last transaction was quick and one job's alone.
+    quiet: AtomicBool,
+}
+
+impl File {
+    /// Runs a batch and answers it. False when the file is closed.
+    fn write(&self, db: &mut Option<Connection>, batch: Vec<Box<dyn Job>>, begun: bool) -> bool {
+        let Some(open) = db else { return false };
+        let (since, alone) = (Instant::now(), batch.len() == 1);
+        settle(open, &self.place, batch, begun);
+        self.quiet.store(alone && since.elapsed() < QUICK, Ordering::Relaxed);
+        if !open.is_autocommit() {
+            tracing::error!(self.place, "a transaction could not be rolled back; the store closes");
+            *db = None;
+        }
+        db.is_some()
+    }
+
+    /// Runs a job on the caller's thread, if nobody else is writing.
+    fn write_here(&self, job: Box<dyn Job>) -> Result<(), Box<dyn Job>> {
+        if !self.quiet.load(Ordering::Relaxed) {
+            return Err(job);
+        }
+        let Ok(mut db) = self.db.try_lock() else { return Err(job) };
+        let Some(open) = &mut *db else { return Err(job) };
+        if !begin_at_once(open, self.busy_timeout) {
+            self.quiet.store(false, Ordering::Relaxed);
+            return Err(job);
+        }
+        // A bug in a job must not take the caller with it: it gets no answer, and the file closes.
+        let written = catch_unwind(AssertUnwindSafe(|| self.write(&mut db, vec![job], true)));
+        if written.is_err() {
+            *db = None;
+        }
+        Ok(())
+    }
 }
 
 impl Writer {
     /// Starts the thread on a connection that is ready to write.
-    pub(super) fn start(db: Connection, place: String) -> std::io::Result<Self> {
+    pub(super) fn start(
+        db: Connection,
+        place: String,
+        busy_timeout: Duration,
+    ) -> std::io::Result<Self> {
         let (jobs, waiting) = mpsc::channel(2 * MAX_BATCH);
+        let (db, quiet) = (Mutex::new(Some(db)), AtomicBool::new(false));
+        let file = Arc::new(File { db, place, busy_timeout, quiet });
+        let served = Arc::clone(&file);
         let thread = std::thread::Builder::new()
             .name("gesta-writer".to_owned())
-            .spawn(move || serve(&db, &place, waiting))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+            .spawn(move || serve(&served, waiting))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), file })
     }
 
     /// Runs something in a transaction. `Ok` and the job's own errors are durable facts.
@@ -73,9 +133,13 @@ impl Writer {
         E: From<Failure> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job = Box::new(Work { run, result: None, answer });
+        let job: Box<dyn Job> = Box::new(Work { run, result: None, answer });
         let Some(jobs) = &self.jobs else { return Err(Failure::not_sent().into()) };
-        jobs.send(job).await.map_err(|_| Failure::not_sent())?;
+        let nobody_waits = jobs.capacity() == jobs.max_capacity();
+        let left = if nobody_waits { self.file.write_here(job) } else { Err(job) };
+        if let Err(job) = left {
+            jobs.send(job).await.map_err(|_| Failure::not_sent())?;
+        }
         answered.await.unwrap_or_else(|_| Err(Failure::not_answered().into()))
     }
 }
@@ -91,17 +155,16 @@ impl Drop for Writer {
     }
 }
 
-fn serve(db: &Connection, place: &str, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
+fn serve(file: &File, mut waiting: mpsc::Receiver<Box<dyn Job>>) {
     while let Some(first) = waiting.blocking_recv() {
+        let mut db = file.db.lock().unwrap_or_else(PoisonError::into_inner);
         let mut batch = vec![first];
         while batch.len() < MAX_BATCH
             && let Ok(next) = waiting.try_recv()
         {
             batch.push(next);
         }
-        settle(db, place, batch);
-        if !db.is_autocommit() {
-            tracing::error!(place, "a transaction could not be rolled back; the store closes");
+        if !file.write(&mut db, batch, false) {
             return;
         }
     }
@@ -109,14 +172,14 @@ fn serve(db: &Connection, place: &str, mut waiting: mpsc::Receiver<Box<dyn Job>>
 
 /// Runs a batch and answers it. When one of several jobs spoils the transaction, each gets one of
 /// its own, so that it fails alone.
-fn settle(db: &Connection, place: &str, mut batch: Vec<Box<dyn Job>>) {
-    match transact(db, place, &mut batch) {
+fn settle(db: &Connection, place: &str, mut batch: Vec<Box<dyn Job>>, begun: bool) {
+    match transact(db, place, &mut batch, begun) {
         Ok(()) => answer(batch, &Ok(())),
         Err(Stopped::InJobs(failure))
             if batch.len() > 1 && failure.certainty == Certainty::Absent && db.is_autocommit() =>
         {
             for job in batch {
-                settle(db, place, vec![job]);
+                settle(db, place, vec![job], false);
             }
         }
         Err(Stopped::AtBegin(failure) | Stopped::InJobs(failure)) => answer(batch, &Err(failure)),
@@ -137,10 +200,31 @@ enum Stopped {
     InJobs(Failure),
 }
 
-fn transact(db: &Connection, place: &str, batch: &mut [Box<dyn Job>]) -> Result<(), Stopped> {
-    // IMMEDIATE takes the write lock now: what is read inside cannot be stale when it is written.
-    execute(db, "BEGIN IMMEDIATE")
-        .map_err(|error| Stopped::AtBegin(Failure::before_commit(place, &error)))?;
+/// IMMEDIATE takes the write lock now: what is read inside cannot be stale when it is written.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// Begins a transaction, unless somebody else is writing.
+fn begin_at_once(db: &Connection, busy_timeout: Duration) -> bool {
+    let begun = db.busy_timeout(Duration::ZERO).and_then(|()| execute(db, BEGIN)).is_ok();
+    match db.busy_timeout(busy_timeout) {
+        Ok(()) => begun,
+        Err(error) => {
+            tracing::warn!(%error, "the file's patience cannot be set");
+            begun
+        }
+    }
+}
+
+fn transact(
+    db: &Connection,
+    place: &str,
+    batch: &mut [Box<dyn Job>],
+    begun: bool,
+) -> Result<(), Stopped> {
+    if !begun {
+        execute(db, BEGIN)
+            .map_err(|error| Stopped::AtBegin(Failure::before_commit(place, &error)))?;
+    }
     for job in batch {
         if let Err(error) = job.run(db) {
             roll_back(db, place);
@@ -175,7 +259,7 @@ mod tests {
     fn start() -> Writer {
         let db = Connection::open_in_memory().unwrap();
         db.execute_batch("CREATE TABLE numbers (n INTEGER UNIQUE)").unwrap();
-        Writer::start(db, "numbers".to_owned()).unwrap()
+        Writer::start(db, "numbers".to_owned(), Duration::from_secs(1)).unwrap()
     }
 
     async fn insert(writer: &Writer, n: i64) -> Result<usize, AppendError> {
@@ -189,6 +273,16 @@ mod tests {
             tokio::join!(insert(&writer, 1), insert(&writer, 1), insert(&writer, 2));
         assert_eq!((one, two), (Ok(1), Ok(1)));
         assert!(matches!(again, Err(AppendError::Refused(StoreError::Refused { .. }))));
+    }
+
+    #[tokio::test]
+    async fn a_lone_job_that_dies_does_not_take_its_caller_with_it() {
+        let writer = start();
+        writer.file.quiet.store(true, Ordering::Relaxed);
+        let died: Result<(), AppendError> = writer.run(|_| panic!("a bug")).await;
+        assert_eq!(died, Err(AppendError::Unknown(StoreError::Closed)));
+        assert!(writer.file.db.lock().unwrap().is_none(), "nobody writes after a bug");
+        assert_eq!(insert(&writer, 1).await, Err(AppendError::Unknown(StoreError::Closed)));
     }
 
     #[tokio::test]

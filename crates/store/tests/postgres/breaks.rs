@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use gesta_core::projection::Admitted;
 use gesta_core::time::UnixMs;
 use gesta_store::postgres::PostgresStore;
-use gesta_store::{AppendError, Store as _, StoreError};
+use gesta_store::{AppendError, Chain, ChainError, Store as _, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Place, url};
-use crate::suite::{Job, fold};
+use crate::suite::{self, Job, fold};
 
 const AT: UnixMs = UnixMs(1_000_000);
 
@@ -104,11 +104,7 @@ async fn a_killed_append_is_unknown_and_settled_by_resending() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_is_unknown_and_settled_by_resending() {
     let place = Place::new();
-    let silenced = Arc::new(AtomicBool::new(false));
-    let port = pass_on(Arc::clone(&silenced)).await;
-    let (credentials, rest) = url().split_once("@127.0.0.1:").map(owned).unwrap();
-    let database = rest.split_once('/').unwrap().1;
-    let url = format!("{credentials}@127.0.0.1:{port}/{database}?sslmode=disable");
+    let (silenced, url) = silenceable().await;
     let store = PostgresStore::connect(&url, &place.options()).await.unwrap();
     let mut job = Job::new(1, AT);
     store.append(job.begin()).await.unwrap();
@@ -126,8 +122,38 @@ async fn a_lost_answer_is_unknown_and_settled_by_resending() {
     assert_eq!(fold(&store, job.id()).await.head(), Some(head));
 }
 
-fn owned((left, right): (&str, &str)) -> (String, String) {
-    (left.to_owned(), right.to_owned())
+/// The same, and then the server is out of reach: that nothing could be sent a second time says
+/// nothing of the first. Whoever writes to the chain hears that it is unknown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unknown_append_stays_unknown_while_the_server_is_out_of_reach() {
+    let place = Place::new();
+    let (silenced, url) = silenceable().await;
+    let store = PostgresStore::connect(&url, &place.options()).await.unwrap();
+    let mut job = Job::new(1, AT);
+    store.append(job.begin()).await.unwrap();
+    let mut chain: Chain = Chain::load(Arc::new(store), job.id()).await.unwrap();
+    silenced.store(true, Ordering::SeqCst);
+    let told = chain.append(|admission| Ok(suite::push_signal(admission, AT, "next")?)).await;
+    assert!(
+        matches!(told, Err(ChainError::Append(AppendError::Unknown(_)))),
+        "{told:?} although it is there"
+    );
+    assert_eq!(chain.state(), &job.state);
+    silenced.store(false, Ordering::SeqCst);
+    let next = job.signal("next");
+    let head = chain.append(|admission| Ok(suite::push_signal(admission, AT, "next")?)).await;
+    assert_eq!(head, Ok(next.head()), "the same again is how it is settled");
+    assert_eq!(fold(&place.open().await, job.id()).await, job.state);
+}
+
+/// A way to the server that can be silenced, and its URL.
+async fn silenceable() -> (Arc<AtomicBool>, String) {
+    let silenced = Arc::new(AtomicBool::new(false));
+    let port = pass_on(Arc::clone(&silenced)).await;
+    let url = url();
+    let (credentials, rest) = url.split_once("@127.0.0.1:").unwrap();
+    let (_, database) = rest.split_once('/').unwrap();
+    (silenced, format!("{credentials}@127.0.0.1:{port}/{database}?sslmode=disable"))
 }
 
 /// Passes connections on to the server. Silenced, it drops the next answer of each together with

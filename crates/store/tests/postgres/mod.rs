@@ -1,20 +1,21 @@
 //! The PostgreSQL store: the suite, the server it talks to, and appends that race or break off.
-//!
-//! `cargo xtask test` starts the server and says where it is. Every test has a schema of its own.
 
 mod breaks;
+mod claims;
+mod clocks;
+mod cluster;
+mod crash;
 mod races;
 mod server;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use gesta_core::digest::Digest;
-use gesta_store::postgres::{Options, PostgresStore};
 use tokio_postgres::{Client, NoTls};
 
+use crate::place::{Place, url, variable};
 use crate::suite::{self, Subject, Time};
 
 conformance!(subject);
@@ -37,30 +38,7 @@ async fn a_damaged_blob_is_an_error() {
     suite::a_damaged_blob_is_an_error(subject, damage).await;
 }
 
-/// An empty schema of the server. Its name is also the name of the connections that it opens.
-struct Place {
-    name: String,
-}
-
 impl Place {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self { name: format!("test-{}-{count}", std::process::id()) }
-    }
-
-    fn options(&self) -> Options {
-        Options {
-            application_name: self.name.clone(),
-            schema: Some(self.name.clone()),
-            ..Options::default()
-        }
-    }
-
-    async fn open(&self) -> PostgresStore {
-        PostgresStore::connect(&url(), &self.options()).await.unwrap()
-    }
-
     /// A connection beside the store's, to the same tables.
     async fn admin(&self) -> Client {
         let (client, connection) = tokio_postgres::connect(&url(), NoTls).await.unwrap();
@@ -84,16 +62,6 @@ impl Place {
     }
 }
 
-fn url() -> String {
-    variable("GESTA_TEST_POSTGRES")
-}
-
 fn authority() -> PathBuf {
     variable("GESTA_TEST_POSTGRES_CA").into()
-}
-
-fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| {
-        panic!("`{name}` is not set: run `cargo xtask test`, which starts a server")
-    })
 }

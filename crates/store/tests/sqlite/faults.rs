@@ -24,16 +24,16 @@ const STORE: &str = "GESTA_TEST_STORE";
 /// The number of the process.
 const NUMBER: &str = "GESTA_TEST_NUMBER";
 
-fn store_of_this_process() -> Option<PathBuf> {
+pub(super) fn store_of_this_process() -> Option<PathBuf> {
     std::env::var_os(STORE).map(PathBuf::from)
 }
 
 /// What a process that plays a part in `test` has to be told.
-fn part(program: &mut Command, test: &str, store: &Path) {
+pub(super) fn part(program: &mut Command, test: &str, store: &Path) {
     program.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(STORE, store);
 }
 
-fn expect_success(output: &Output) -> String {
+pub(super) fn expect_success(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     let (out, err) = (String::from_utf8_lossy(out), String::from_utf8_lossy(err));
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
@@ -111,7 +111,7 @@ async fn failing_writes_lose_nothing_that_was_acknowledged() {
             (acknowledged..=acknowledged + unclear).contains(&stored),
             "{stored} entries, {said}"
         );
-        let mut job = Job { state, at: AT };
+        let mut job = Job { state, ..Job::new(0, AT) };
         store.append(job.signal("the-limit-is-gone")).await.unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! The SQLite store: the suite, the file, and what happens when the disk does not play along.
 
+mod clocks;
 mod faults;
 mod file;
 

@@ -1,5 +1,7 @@
 //! Legal chains to store: jobs whose steps wait, which is all that stores can tell apart.
 
+use std::collections::BTreeSet;
+
 use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::body::{
     Attempt, CancelRequested, Mandate, Plan, PlanStep, Purpose, Root, Signal, StepKind, Stopped,
@@ -9,12 +11,12 @@ use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId, Seed};
 use gesta_core::document::{CallResult, Certainty, EffectReport, Environment, Failing};
 use gesta_core::entry::{Author, Body};
-use gesta_core::ids::{StepId, TrajectoryId};
+use gesta_core::ids::{StepId, ToolName, TrajectoryId};
 use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::State;
+use gesta_core::state::{Admission, AdmitError, State};
 use gesta_core::time::{UnixMs, Window};
 use gesta_core::writ::{Effect, Writ};
 
@@ -25,12 +27,34 @@ use super::worker;
 pub(crate) struct Job {
     pub(crate) state: State,
     pub(crate) at: UnixMs,
+    pub(crate) tenant: &'static str,
+    pub(crate) priority: u8,
+    pub(crate) tools: BTreeSet<ToolName>,
 }
 
 impl Job {
     /// A job that does not exist yet. Its number makes its id: higher numbers sort later.
     pub(crate) fn new(number: u8, at: UnixMs) -> Self {
-        Self { state: State::new(TrajectoryId::from_bytes([number; 16])), at }
+        let state = State::new(TrajectoryId::from_bytes([number; 16]));
+        Self { state, at, tenant: "acme", priority: 0, tools: BTreeSet::new() }
+    }
+
+    /// For workers with these tools.
+    pub(crate) fn needing(mut self, tools: &[&str]) -> Self {
+        self.tools = tools.iter().map(|tool| tool.parse().unwrap()).collect();
+        self
+    }
+
+    /// Somebody's.
+    pub(crate) fn of(mut self, tenant: &'static str) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// More urgent than others.
+    pub(crate) fn urgent(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
     }
 
     pub(crate) fn id(&self) -> TrajectoryId {
@@ -52,7 +76,14 @@ impl Job {
     /// A worker takes the job.
     pub(crate) fn attempt(&mut self, name: &str) -> Admitted {
         let author = Author::Worker { attempt: self.state.attempt() + 1, worker: worker(name) };
-        self.admit(&author, [Body::Attempt(Box::new(Attempt { note: "claimed".to_owned() }))])
+        self.admit(
+            &author,
+            [Body::Attempt(Box::new(Attempt {
+                died: None,
+                environment: gesta_core::sample::environment(),
+                note: "claimed".to_owned(),
+            }))],
+        )
     }
 
     /// The worker parks a step.
@@ -124,7 +155,7 @@ impl Job {
             key: key.id(),
             parent: None,
             principal: principal.parse().unwrap(),
-            tenant: "acme".parse().unwrap(),
+            tenant: self.tenant.parse().unwrap(),
             tools: vec!["*".parse().unwrap()],
             trajectory: Some(self.id()),
             type_: Tag::default(),
@@ -151,7 +182,8 @@ impl Job {
             needs: Vec::new(),
             spec: Canon::null(),
         };
-        Body::Plan(Box::new(Plan::new(vec![step("first"), step("second")]).unwrap()))
+        let plan = Plan::new(vec![step("first"), step("second")]).unwrap().needing(&self.tools);
+        Body::Plan(Box::new(Plan { priority: self.priority, ..plan }))
     }
 
     fn waiting(&self, step: &str, until: Option<UnixMs>) -> Body {
@@ -168,6 +200,7 @@ pub(crate) fn report(trajectory: TrajectoryId, at: UnixMs) -> Signed<EffectRepor
         certainty: Certainty::Happened,
         cost: Amounts::ONE_CALL,
         error: failing(),
+        retryable: false,
     };
     let report = EffectReport {
         at,
@@ -179,6 +212,15 @@ pub(crate) fn report(trajectory: TrajectoryId, at: UnixMs) -> Signed<EffectRepor
         type_: Tag::default(),
     };
     Signed::sign(report, &key).unwrap()
+}
+
+/// Something arrives from outside, in an append that is being built.
+pub(crate) fn push_signal(
+    admission: &mut Admission,
+    at: UnixMs,
+    id: &str,
+) -> Result<(), AdmitError> {
+    admission.push(at, operator(), signal(id)).map(drop)
 }
 
 fn operator() -> Author {

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use gesta_core::ids::WorkerId;
 use gesta_core::projection::{Admitted, Status};
 use gesta_core::sample::Dice;
 use gesta_core::time::UnixMs;
 use gesta_store::memory::MemoryStore;
-use gesta_store::{Listing, ParkedListing, Store};
+use gesta_store::{Listing, ParkedListing, Profile, Ration, Store};
 
 use super::{Job, Subject, Time, report, worker};
 
@@ -44,6 +45,17 @@ struct History<'a> {
     memories: Vec<Job>,
     sent: Vec<Arc<Admitted>>,
     names: usize,
+}
+
+/// Not everyone has every tool.
+fn profile(worker: &WorkerId) -> Profile {
+    let tools: &[&str] = match worker.as_str() {
+        "ada" => &["mail", "pay"],
+        "ben" => &["mail"],
+        _ => &[],
+    };
+    let tools = tools.iter().map(|tool| tool.parse().unwrap()).collect();
+    Profile { tools, ..Profile::default() }
 }
 
 /// Asks both stores and compares the answers.
@@ -84,6 +96,7 @@ impl<'a> History<'a> {
             }
             9..=12 => self.lease().await,
             13 => self.reproject().await,
+            14 if self.dice.below(2) == 0 => self.ration().await,
             _ => self.keep_contents().await,
         }
     }
@@ -99,7 +112,11 @@ impl<'a> History<'a> {
         // At 41 ids are far from their order of birth, and all different.
         let number = u8::try_from(self.jobs.len() * 41 % 251).unwrap();
         if self.jobs.len() < 251 {
-            let mut job = Job::new(number, UnixMs(1_000_000 + self.dice.below(5)));
+            let needs = *self.dice.pick(&[&[][..], &["mail"], &["mail", "pay"]]).unwrap();
+            let tenant = *self.dice.pick(&["acme", "best", "cora"]).unwrap();
+            let priority = *self.dice.pick(&[0, 0, 0, 7]).unwrap();
+            let job = Job::new(number, UnixMs(1_000_000 + self.dice.below(5)));
+            let mut job = job.needing(needs).of(tenant).urgent(priority);
             let admitted = job.begin();
             self.append(Arc::new(admitted)).await;
             self.jobs.push(job);
@@ -159,7 +176,7 @@ impl<'a> History<'a> {
         match self.dice.below(8) {
             0 | 1 => {
                 for store in [self.model, self.other] {
-                    store.heartbeat(&me, LONG_MS).await.unwrap();
+                    store.heartbeat(&me, &profile(&me), LONG_MS).await.unwrap();
                 }
             }
             2..=4 => {
@@ -173,6 +190,14 @@ impl<'a> History<'a> {
             }
             _ => both!(self, store => store.retire(&me)).unwrap(),
         }
+    }
+
+    async fn ration(&mut self) {
+        let me = worker(self.dice.pick(&WORKERS).unwrap());
+        let using = u32::try_from(self.dice.below(2)).unwrap();
+        let wanted = u32::try_from(self.dice.below(4)).unwrap();
+        let ask = Ration { limit: 3, using, wanted, ttl_ms: LONG_MS };
+        both!(self, store => store.ration(&me, "tool pay", ask)).unwrap();
     }
 
     async fn reproject(&mut self) {

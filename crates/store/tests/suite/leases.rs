@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gesta_core::ids::TrajectoryId;
 use gesta_core::time::UnixMs;
-use gesta_store::Store;
+use gesta_store::{Profile, Store};
 
 use super::{Job, Subject, worker};
 
@@ -33,20 +33,64 @@ pub(crate) async fn claims_go_to_one_worker(subject: Subject) {
         ids.push(begin(store, number, now.plus(changed_ms)).await.id());
     }
     assert_eq!(claim(store, "a", 10).await, [], "no lease");
-    store.heartbeat(&worker("a"), LONG_MS).await.unwrap();
-    store.heartbeat(&worker("b"), LONG_MS).await.unwrap();
+    store.heartbeat(&worker("a"), &Profile::default(), LONG_MS).await.unwrap();
+    store.heartbeat(&worker("b"), &Profile::default(), LONG_MS).await.unwrap();
     assert_eq!(claim(store, "a", 0).await, []);
     assert_eq!(claim(store, "a", 3).await, [ids[1], ids[3], ids[2]]);
     assert_eq!(claim(store, "b", 3).await, [ids[0]]);
     assert_eq!(claim(store, "a", 3).await, [], "what is held is not claimed again");
-    store.heartbeat(&worker("a"), LONG_MS).await.unwrap();
+    store.heartbeat(&worker("a"), &Profile::default(), LONG_MS).await.unwrap();
     assert_eq!(claim(store, "b", 3).await, [], "a heartbeat keeps what is held");
+}
+
+/// One trajectory can be asked for by name, whatever there is to do, and goes to one worker.
+pub(crate) async fn one_is_claimed_by_name(subject: Subject) {
+    let store = &*subject.store;
+    let now = subject.now().await;
+    let mut parked = begin(store, 1, now).await;
+    for admitted in [parked.attempt("w"), parked.wait_for_both("w")] {
+        store.append(admitted).await.unwrap();
+    }
+    let mut ended = begin(store, 2, now).await;
+    for admitted in [ended.attempt("w"), ended.cancel("w")] {
+        store.append(admitted).await.unwrap();
+    }
+    let take = async |name: &str, id| store.claim_one(&worker(name), id).await.unwrap();
+    assert!(!take("a", parked.id()).await, "no lease");
+    store.heartbeat(&worker("a"), &Profile::default(), LONG_MS).await.unwrap();
+    store.heartbeat(&worker("b"), &Profile::default(), LONG_MS).await.unwrap();
+    assert!(take("a", parked.id()).await);
+    assert!(take("a", parked.id()).await, "what is held may be asked for again");
+    assert!(!take("b", parked.id()).await, "another holds it");
+    assert!(!take("b", ended.id()).await, "it has ended");
+    assert!(!take("b", Job::new(9, now).id()).await, "there is no such trajectory");
+    store.release(&worker("a"), parked.id()).await.unwrap();
+    assert!(take("b", parked.id()).await);
+    store.retire(&worker("b")).await.unwrap();
+    assert!(take("a", parked.id()).await);
+}
+
+/// A worker whose claim went unanswered gives back what it does not know of, and nothing else.
+pub(crate) async fn what_was_claimed_unknowingly_is_given_back(subject: Subject) {
+    let store = &*subject.store;
+    let now = subject.now().await;
+    let known = begin(store, 1, now).await.id();
+    let unknown = begin(store, 2, now).await.id();
+    let others = begin(store, 3, now).await.id();
+    store.heartbeat(&worker("a"), &Profile::default(), LONG_MS).await.unwrap();
+    store.heartbeat(&worker("b"), &Profile::default(), LONG_MS).await.unwrap();
+    assert_eq!(claim(store, "a", 2).await, [known, unknown]);
+    assert_eq!(claim(store, "b", 1).await, [others]);
+    store.release_others(&worker("a"), &[known]).await.unwrap();
+    assert_eq!(claim(store, "b", 9).await, [unknown]);
+    store.release_others(&worker("a"), &[]).await.unwrap();
+    assert_eq!(claim(store, "b", 9).await, [known]);
 }
 
 /// Only what has something to do now is claimed: not what is parked, not before its time, not after its end.
 pub(crate) async fn only_work_is_claimed(subject: Subject) {
     let store = &*subject.store;
-    let now = store.heartbeat(&worker("w"), LONG_MS).await.unwrap();
+    let now = store.heartbeat(&worker("w"), &Profile::default(), LONG_MS).await.unwrap();
     let mut parked = begin(store, 1, now).await;
     for admitted in [parked.attempt("w"), parked.wait_for_both("w")] {
         store.append(admitted).await.unwrap();
@@ -80,8 +124,8 @@ pub(crate) async fn only_work_is_claimed(subject: Subject) {
 pub(crate) async fn an_ended_lease_frees_its_claims(subject: Subject) {
     let store = &*subject.store;
     let job = begin(store, 1, subject.now().await).await;
-    store.heartbeat(&worker("live"), LONG_MS).await.unwrap();
-    let begun = store.heartbeat(&worker("dying"), SHORT_MS).await.unwrap();
+    store.heartbeat(&worker("live"), &Profile::default(), LONG_MS).await.unwrap();
+    let begun = store.heartbeat(&worker("dying"), &Profile::default(), SHORT_MS).await.unwrap();
     assert_eq!(claim(store, "dying", 10).await, [job.id()]);
     let freed = subject
         .eventually("the lease ends", async || claim(store, "live", 10).await.first().copied())
@@ -89,7 +133,7 @@ pub(crate) async fn an_ended_lease_frees_its_claims(subject: Subject) {
     assert_eq!(freed, job.id());
     assert!(subject.now().await > begun.plus(SHORT_MS), "the lease was cut short");
     assert_eq!(claim(store, "dying", 10).await, [], "no lease, no claims");
-    store.heartbeat(&worker("dying"), LONG_MS).await.unwrap();
+    store.heartbeat(&worker("dying"), &Profile::default(), LONG_MS).await.unwrap();
     assert_eq!(claim(store, "dying", 10).await, [], "another has it");
 }
 
@@ -97,11 +141,11 @@ pub(crate) async fn an_ended_lease_frees_its_claims(subject: Subject) {
 pub(crate) async fn a_late_heartbeat_begins_a_new_lease(subject: Subject) {
     let store = &*subject.store;
     let job = begin(store, 1, subject.now().await).await;
-    let begun = store.heartbeat(&worker("late"), SHORT_MS).await.unwrap();
+    let begun = store.heartbeat(&worker("late"), &Profile::default(), SHORT_MS).await.unwrap();
     assert_eq!(claim(store, "late", 10).await, [job.id()]);
     let ended = |now: UnixMs| (now > begun.plus(SHORT_MS)).then_some(());
     subject.eventually("the lease ends", async || ended(subject.now().await)).await;
-    store.heartbeat(&worker("late"), LONG_MS).await.unwrap();
+    store.heartbeat(&worker("late"), &Profile::default(), LONG_MS).await.unwrap();
     assert_eq!(claim(store, "late", 10).await, [job.id()]);
     assert_eq!(claim(store, "late", 10).await, []);
 }
@@ -112,7 +156,7 @@ pub(crate) async fn claims_are_given_back(subject: Subject) {
     let now = subject.now().await;
     let (one, two) = (begin(store, 1, now).await.id(), begin(store, 2, now).await.id());
     for name in ["a", "b"] {
-        store.heartbeat(&worker(name), LONG_MS).await.unwrap();
+        store.heartbeat(&worker(name), &Profile::default(), LONG_MS).await.unwrap();
     }
     assert_eq!(claim(store, "a", 10).await, [one, two]);
     store.release(&worker("b"), one).await.unwrap();
@@ -130,8 +174,8 @@ pub(crate) async fn claims_are_given_back(subject: Subject) {
 pub(crate) async fn claims_and_appends_are_apart(subject: Subject) {
     let store = &*subject.store;
     let mut job = begin(store, 1, subject.now().await).await;
-    store.heartbeat(&worker("holder"), LONG_MS).await.unwrap();
-    store.heartbeat(&worker("other"), LONG_MS).await.unwrap();
+    store.heartbeat(&worker("holder"), &Profile::default(), LONG_MS).await.unwrap();
+    store.heartbeat(&worker("other"), &Profile::default(), LONG_MS).await.unwrap();
     assert_eq!(claim(store, "holder", 1).await, [job.id()]);
     store.append(job.attempt("other")).await.unwrap();
     assert_eq!(claim(store, "other", 1).await, [], "still held");
@@ -151,7 +195,7 @@ pub(crate) async fn racing_claims_are_disjoint(subject: Subject) {
         let store = Arc::clone(&subject.store);
         tokio::spawn(async move {
             let me = worker(&format!("racer-{racer}"));
-            store.heartbeat(&me, LONG_MS).await.unwrap();
+            store.heartbeat(&me, &Profile::default(), LONG_MS).await.unwrap();
             let mut mine = Vec::new();
             for _ in 0..20 {
                 mine.extend(store.claim(&me, 3).await.unwrap());

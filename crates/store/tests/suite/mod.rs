@@ -2,10 +2,12 @@
 
 mod appends;
 mod chain;
+mod clocks;
 mod contents;
 mod differential;
 mod leases;
 mod projections;
+mod queues;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,15 +18,17 @@ use gesta_core::entry::Entry;
 use gesta_core::ids::{TrajectoryId, WorkerId};
 use gesta_core::state::State;
 use gesta_core::time::UnixMs;
-use gesta_store::Store;
 use gesta_store::clock::Clock;
+use gesta_store::{Profile, Store};
 
 pub(crate) use appends::*;
-pub(crate) use chain::{Job, report};
+pub(crate) use chain::{Job, push_signal, report};
+pub(crate) use clocks::*;
 pub(crate) use contents::*;
 pub(crate) use differential::agrees_with_memory;
 pub(crate) use leases::*;
 pub(crate) use projections::*;
+pub(crate) use queues::*;
 
 /// When manual clocks begin.
 const EPOCH: u64 = 1_800_000_000_000;
@@ -67,7 +71,7 @@ impl Time {
 impl Subject {
     /// The store's time.
     pub(crate) async fn now(&self) -> UnixMs {
-        self.store.heartbeat(&worker("clock"), 60_000).await.unwrap()
+        self.store.heartbeat(&worker("clock"), &Profile::default(), 60_000).await.unwrap()
     }
 
     /// Lets time pass until `attempt` yields something.

@@ -118,9 +118,7 @@ fn in_force(body: &Body) -> Vec<Digest> {
             Purpose::Registry { .. } => Vec::new(),
         },
         Body::Branch(branch) => of_mandate(&branch.mandate),
-        Body::Started(started) => of(&started.decision.doc().environment),
-        Body::Rejection(rejection) => of(&rejection.decision.doc().environment),
-        Body::PendingApproval(pending) => of(&pending.decision.doc().environment),
+        Body::Attempt(attempt) => of(&attempt.environment),
         Body::Registration(registration) => match registration.statement.doc().item {
             RegistryItem::Policy(digest) | RegistryItem::Catalogue(digest) => vec![digest],
             _ => Vec::new(),

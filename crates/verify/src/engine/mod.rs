@@ -11,7 +11,8 @@
 //! ([`Options::partial`]), that makes the whole incomplete.
 //!
 //! Memory follows the number of trajectories, delegations and findings and the length of
-//! registries, not the length of other trajectories.
+//! registries. Of other trajectories no entry is kept, but some hundred bytes for each settled step
+//! while they are examined: that it may never run again has to be known to the end.
 
 mod across;
 mod beginning;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use gesta_core::entry::{Entry, Kind};
+use gesta_core::keys::Sign as _;
 use gesta_core::keys::{KeyId, PrivateKey};
 use serde_json::Value;
 

@@ -116,12 +116,7 @@ fn home(keep: Option<&Path>) -> Result<Home> {
 /// What makes the other commands work in the directory. There are no key files: the demo's keys
 /// follow from a number that everybody knows.
 fn keep_workspace(directory: &Path, story: &Story) -> Result<()> {
-    let config = Config {
-        store: STORE.to_owned(),
-        trust: "trust.json".into(),
-        keys: "keys".into(),
-        registry: story.registry,
-    };
+    let config = Config::new(STORE.to_owned(), story.registry);
     let trust = serde_json::to_string_pretty(&story.trust)? + "\n";
     durable::create(&directory.join(&config.trust), trust.as_bytes(), Readers::Everyone)?;
     durable::create(

@@ -14,14 +14,22 @@ pub(super) struct Changed {
     pub(super) offset: u64,
 }
 
+/// How much of an entry is looked for: a page may end anywhere in it, so pieces are tried until one
+/// lies in one place.
+const PIECE: usize = 96;
+
 /// Finds the bytes of an entry in the file and changes one of them.
 pub(super) fn change(file: &Path, entry: &[u8], at: usize, to: u8) -> Result<Changed> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read `{}`", file.display()))?;
-    let start = bytes
-        .windows(entry.len())
-        .position(|window| window == entry)
+    let pieces = entry.windows(PIECE).enumerate().take(at + 1).skip((at + 1).saturating_sub(PIECE));
+    let start = pieces
+        .filter_map(|(from, piece)| {
+            let found = bytes.windows(PIECE).position(|window| window == piece)?;
+            Some(found + at - from)
+        })
+        .next()
         .ok_or_else(|| Problem::new(format!("the entry is not in `{}`", file.display())))?;
-    let offset = (start + at) as u64;
+    let offset = start as u64;
     let mut file_at = OpenOptions::new()
         .write(true)
         .open(file)

@@ -11,11 +11,11 @@ WITH want AS MATERIALIZED (
     FROM unnest(
         $1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bytea[],
         $7::bigint[], $8::text[], $9::text[], $10::text[], $11::text[], $12::boolean[],
-        $13::bigint[], $14::bigint[], $15::bigint[], $16::boolean[]
+        $13::bigint[], $14::bigint[], $15::bigint[], $16::boolean[], $30::smallint[], $31::text[]
     ) AS w (
         trajectory, expected_seq, expected_id, fence, head_seq, head_id,
         attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, ended
+        wake_at, begun_at, changed_at, ended, rank, tools
     )
 ),
 moved AS (
@@ -31,6 +31,8 @@ moved AS (
         wake_at = w.wake_at,
         begun_at = w.begun_at,
         changed_at = w.changed_at,
+        rank = w.rank,
+        tools = w.tools,
         owner = CASE WHEN NOT w.ended THEN t.owner END,
         free_since = CASE WHEN t.owner IS NULL AND w.runnable AND NOT w.ended THEN w.changed_at END,
         asleep_until = CASE WHEN t.owner IS NULL AND NOT w.runnable AND NOT w.ended THEN w.wake_at END
@@ -44,11 +46,11 @@ moved AS (
 begun AS (
     INSERT INTO trajectories (
         trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, free_since, asleep_until
+        wake_at, begun_at, changed_at, rank, tools, free_since, asleep_until
     )
     SELECT
         trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at,
+        wake_at, begun_at, changed_at, rank, tools,
         CASE WHEN runnable AND NOT ended THEN changed_at END,
         CASE WHEN NOT runnable AND NOT ended THEN wake_at END
     FROM want

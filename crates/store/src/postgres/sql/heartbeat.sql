@@ -18,8 +18,15 @@ returned AS (
     ))
 ),
 extended AS (
-    INSERT INTO workers (worker, lease_until)
-    SELECT $1, at + $2::bigint * interval '1 millisecond' FROM clock
-    ON CONFLICT (worker) DO UPDATE SET lease_until = excluded.lease_until
+    INSERT INTO workers AS w (worker, lease_until, since, beat_at, tools, host, pid, version)
+    SELECT $1, at + $2::bigint * interval '1 millisecond', at, at, $3, $4, $5, $6 FROM clock
+    ON CONFLICT (worker) DO UPDATE
+    SET lease_until = excluded.lease_until,
+        since = CASE WHEN w.lease_until >= excluded.beat_at THEN w.since ELSE excluded.since END,
+        beat_at = excluded.beat_at,
+        tools = excluded.tools,
+        host = excluded.host,
+        pid = excluded.pid,
+        version = excluded.version
 )
 SELECT floor(extract(epoch FROM at) * 1000)::bigint AS now_ms FROM clock

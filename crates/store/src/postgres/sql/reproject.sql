@@ -11,6 +11,8 @@ WITH same AS (
         wake_at = $10,
         begun_at = $11,
         changed_at = $12,
+        rank = $20::smallint,
+        tools = $21::text,
         owner = CASE WHEN NOT $13::boolean THEN t.owner END,
         free_since = CASE WHEN t.owner IS NULL AND $9 AND NOT $13 THEN $12::bigint END,
         asleep_until = CASE WHEN t.owner IS NULL AND NOT $9 AND NOT $13 THEN $10::bigint END

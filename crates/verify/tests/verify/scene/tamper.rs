@@ -27,6 +27,7 @@ fn file(id: TrajectoryId) -> String {
 /// Every case.
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = changed_lines();
+    cases.extend(respelled_lines());
     cases.extend(changed_signatures());
     cases.extend(changed_keys());
     cases.extend(changed_links());
@@ -58,6 +59,13 @@ fn edited(line: &mut Vec<u8>, pointer: &str, change: impl FnOnce(&mut Value)) {
     let mut value: Value = serde_json::from_slice(line).unwrap();
     change(value.pointer_mut(pointer).unwrap());
     *line = canonical(&value);
+}
+
+/// Spells a part of a line otherwise, without a thought for its form.
+fn respelled(line: &mut Vec<u8>, from: &str, to: &str) {
+    let text = String::from_utf8(line.clone()).unwrap();
+    assert_eq!(text.matches(from).count(), 1, "{from}");
+    *line = text.replace(from, to).into_bytes();
 }
 
 /// Gives every entry from `from` on the id of the one before it, as a forger would.
@@ -120,6 +128,36 @@ fn changed_lines() -> Vec<Case> {
             at("not_an_entry", 2),
         ),
         case("empty-line", lines(JOB, true, |l| l.insert(2, Vec::new())), at("not_canonical", 2)),
+    ]
+}
+
+/// What is not canonical deep inside of an otherwise canonical entry.
+fn respelled_lines() -> Vec<Case> {
+    let at = |code, seq| (Tampered, code, Some(JOB), Some(seq));
+    vec![
+        case(
+            "nested-duplicate-key",
+            lines(JOB, true, |l| {
+                respelled(&mut l[3], r#"{"amount":1999,"#, r#"{"amount":1999,"amount":1,"#);
+            }),
+            at("not_canonical", 3),
+        ),
+        case(
+            "nested-order",
+            lines(JOB, true, |l| {
+                let (sorted, not) =
+                    (r#"{"amount":1999,"for":"charge"}"#, r#"{"for":"charge","amount":1999}"#);
+                respelled(&mut l[3], sorted, not);
+            }),
+            at("not_canonical", 3),
+        ),
+        case(
+            "nested-number",
+            lines(JOB, true, |l| {
+                respelled(&mut l[3], r#""attempt":1,"dead"#, r#""attempt":1.0,"dead"#);
+            }),
+            at("not_canonical", 3),
+        ),
     ]
 }
 

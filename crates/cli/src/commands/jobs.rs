@@ -1,0 +1,174 @@
+//! `gesta jobs`: the jobs of a store, how far each is, and what it waits for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use gesta_core::entry::{Body, Entry};
+use gesta_core::ids::TrajectoryId;
+use gesta_core::projection::{Parked, ParkedOn, Status, TrajectoryKind};
+use gesta_core::state;
+use gesta_store::{Chain, Listing, ParkedListing, Store, TrajectoryRow};
+use serde::Serialize;
+
+use crate::deeds::job_name;
+use crate::escape::visible;
+use crate::session::Session;
+use crate::{moment, table};
+
+/// How many rows are read at a time.
+const PAGE: usize = 512;
+
+/// List jobs: how far each is, and what it waits for
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  gesta jobs
+  gesta jobs --status parked
+  gesta jobs --json | jq 'select(.status == \"failed\") | .trajectory'")]
+pub(crate) struct Arguments {
+    /// Only those that stand so
+    #[arg(long, value_name = "STATUS", value_parser = status_parser())]
+    status: Option<Status>,
+}
+
+fn status_parser() -> impl clap::builder::TypedValueParser<Value = Status> {
+    let words = Status::ALL.iter().filter(|status| **status != Status::Standing);
+    PossibleValuesParser::new(words.map(|status| status.as_str()))
+        .try_map(|word| Status::from_word(&word).ok_or("no such status"))
+}
+
+/// One job.
+#[derive(Serialize)]
+struct Row {
+    trajectory: TrajectoryId,
+    job: Option<String>,
+    status: Status,
+    /// Steps done, of so many; not counted once the job has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<usize>,
+    steps: usize,
+    parked: Vec<Parked>,
+    attempt: u64,
+    begun_at: u64,
+    changed_at: u64,
+}
+
+pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
+    let store = session.store()?;
+    let rows = session.wait(read(&store, arguments.status))?;
+    if session.out.is_json() {
+        for row in &rows {
+            session.out.json_line(row)?;
+        }
+        return Ok(0);
+    }
+    let now = Session::now();
+    let columns: Vec<[String; 5]> = rows.iter().map(|row| columns(row, now.0)).collect();
+    for line in table::lines(["id", "job", "status", "steps", "age"], &columns) {
+        session.out.line(line)?;
+    }
+    Ok(0)
+}
+
+async fn read(store: &Arc<dyn Store>, status: Option<Status>) -> Result<Vec<Row>> {
+    let mut parked = all_parked(store).await?;
+    let mut rows = Vec::new();
+    let mut listing = Listing { after: None, status };
+    loop {
+        let page = store.list(&listing, PAGE).await?;
+        for row in page.iter().filter(|row| row.summary.kind == TrajectoryKind::Job) {
+            let parked = parked.remove(&row.trajectory).unwrap_or_default();
+            rows.push(one(store, row, parked).await?);
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE => listing.after = Some(last.trajectory),
+            _ => break,
+        }
+    }
+    rows.sort_by_key(|row| (row.begun_at, row.trajectory));
+    Ok(rows)
+}
+
+async fn all_parked(store: &Arc<dyn Store>) -> Result<BTreeMap<TrajectoryId, Vec<Parked>>> {
+    let mut all: BTreeMap<TrajectoryId, Vec<Parked>> = BTreeMap::new();
+    let mut listing = ParkedListing::default();
+    loop {
+        let page = store.parked(&listing, PAGE).await?;
+        let full = page.len() == PAGE;
+        for row in page {
+            listing.after = Some((row.trajectory, row.parked.step.clone()));
+            all.entry(row.trajectory).or_default().push(row.parked);
+        }
+        if !full {
+            return Ok(all);
+        }
+    }
+}
+
+async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -> Result<Row> {
+    let TrajectoryRow { trajectory, summary, .. } = row;
+    let beginning = store.entries(*trajectory, 0, 2).await?;
+    let plan = beginning.iter().find_map(|stored| {
+        match &Entry::from_bytes(&stored.bytes).ok()?.payload().body {
+            Body::Plan(plan) => Some(plan.steps.clone()),
+            _ => None,
+        }
+    });
+    let plan = plan.unwrap_or_default();
+    let done = if summary.status.ended() {
+        None
+    } else {
+        let chain = Chain::load(Arc::clone(store), *trajectory).await?;
+        let done = |step: &state::Step| matches!(step.status, state::Status::Done { .. });
+        let steps = plan.iter().filter_map(|step| chain.state().step(&step.id));
+        Some(steps.filter(|step| done(step)).count())
+    };
+    Ok(Row {
+        trajectory: *trajectory,
+        job: plan.iter().find_map(job_name),
+        status: summary.status,
+        done,
+        // The answer is a step that the file does not name.
+        steps: plan.len().saturating_sub(1),
+        parked,
+        attempt: summary.attempt,
+        begun_at: summary.begun_at.0,
+        changed_at: summary.changed_at.0,
+    })
+}
+
+fn columns(row: &Row, now: u64) -> [String; 5] {
+    let steps = match (row.parked.first(), row.done) {
+        (Some(parked), _) => waits(parked, row.parked.len()),
+        (None, Some(done)) => format!("{done} of {}", row.steps),
+        (None, None) => row.steps.to_string(),
+    };
+    let age = moment::since(gesta_core::time::UnixMs(row.begun_at), gesta_core::time::UnixMs(now));
+    [
+        row.trajectory.to_string(),
+        row.job.as_deref().map(visible).unwrap_or_default(),
+        row.status.to_string(),
+        steps,
+        age.trim_start_matches('+').to_owned(),
+    ]
+}
+
+/// What the first parked step waits for, and how many more there are.
+fn waits(parked: &Parked, count: usize) -> String {
+    let what = match (parked.on, &parked.key) {
+        (ParkedOn::Wait, Some(key)) => format!("for the signal `{key}`"),
+        (ParkedOn::Wait, None) => match parked.until {
+            Some(until) => format!("until {}", moment::utc(until)),
+            None => "for a time".to_owned(),
+        },
+        (ParkedOn::Doubt, _) => "in doubt".to_owned(),
+        (ParkedOn::Undo, _) => "is stuck".to_owned(),
+        (ParkedOn::Confirmation, _) => "is to be confirmed".to_owned(),
+        (on, _) => format!("for: {on}"),
+    };
+    let more = if count > 1 { format!(", and {} more", count - 1) } else { String::new() };
+    visible(&format!("{} {what}{more}", parked.step))
+}

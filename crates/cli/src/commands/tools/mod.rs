@@ -1,0 +1,54 @@
+//! `gesta tools`: what tools there are, accepting them as they are, and trying whether what they
+//! declare of their recovery holds.
+
+mod list;
+mod pin;
+mod trial;
+mod under_test;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::session::Session;
+
+pub(crate) use under_test::{Arguments as UnderTest, COMMAND as UNDER_TEST, run as under_test};
+
+/// List tools, pin them, and test what they declare
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  gesta tools list
+  gesta tools pin
+  gesta tools test orders.read --args '{\"order\":1042}'")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the tools of the workspace
+    #[command(after_help = "Examples:\n  gesta tools list\n  gesta tools list --json | jq .digest")]
+    List,
+    /// Accept the tools as they are
+    #[command(after_help = "\
+Writes gesta.lock: the digest of each tool's declaration. From then on a tool that is not as it was
+pinned is frozen: no call of it is allowed until it is pinned again.
+
+MCP servers are started or reached, and asked what they offer; that is written down as they say it.
+Before it is pinned, a server has no tools.
+
+Examples:
+  gesta tools pin
+  gesta tools pin --offline")]
+    Pin(pin::Arguments),
+    Test(trial::Arguments),
+}
+
+pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
+    match &arguments.command {
+        Command::List => list::run(session),
+        Command::Pin(arguments) => pin::run(session, arguments),
+        Command::Test(arguments) => trial::run(session, arguments),
+    }
+}

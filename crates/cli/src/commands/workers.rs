@@ -1,0 +1,81 @@
+//! `gesta workers`: who is alive, with what.
+
+use anyhow::Result;
+use clap::Args;
+use gesta_core::time::UnixMs;
+use gesta_store::WorkerRow;
+use serde_json::json;
+
+use crate::escape::visible;
+use crate::moment;
+use crate::session::Session;
+use crate::table;
+
+/// How many tools a line names.
+const TOOLS_SHOWN: usize = 6;
+
+/// List the workers that are alive, with what they have
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A worker is listed from its first heartbeat until it ends or its lease does. It claims only jobs
+whose tools it has.
+
+Examples:
+  gesta workers
+  gesta workers --json --store postgres://gesta@db/gesta")]
+pub(crate) struct Arguments {}
+
+pub(crate) fn run(session: &mut Session, _arguments: &Arguments) -> Result<u8> {
+    let store = session.store()?;
+    let rows = session.wait(store.workers())?;
+    if session.out.is_json() {
+        for row in &rows {
+            session.out.json_line(&document(row))?;
+        }
+        return Ok(0);
+    }
+    let columns: Vec<[String; 7]> = rows.iter().map(columns).collect();
+    let header = ["id", "host", "pid", "alive for", "lease", "jobs", "tools"];
+    for line in table::lines(header, &columns) {
+        session.out.line(line)?;
+    }
+    if rows.is_empty() {
+        session.hint("no worker is alive; `gesta worker` starts one")?;
+    }
+    Ok(0)
+}
+
+fn document(row: &WorkerRow) -> serde_json::Value {
+    json!({
+        "worker": row.worker,
+        "host": row.profile.host,
+        "pid": row.profile.pid,
+        "version": row.profile.version,
+        "since": row.since,
+        "heartbeat_at": row.beat_at,
+        "lease_until": row.lease_until,
+        "jobs": row.claimed,
+        "tools": row.profile.tools,
+    })
+}
+
+/// Times are told by the store's clock, so they are compared with each other only.
+fn columns(row: &WorkerRow) -> [String; 7] {
+    let tools = &row.profile.tools;
+    let mut named: Vec<&str> = tools.iter().take(TOOLS_SHOWN).map(|tool| tool.as_str()).collect();
+    let more = format!("and {} more", tools.len().saturating_sub(TOOLS_SHOWN));
+    if tools.len() > TOOLS_SHOWN {
+        named.push(&more);
+    }
+    let span =
+        |from: UnixMs, to: UnixMs| moment::since(from, to).trim_start_matches('+').to_owned();
+    [
+        row.worker.to_string(),
+        visible(&row.profile.host),
+        row.profile.pid.to_string(),
+        span(row.since, row.beat_at),
+        span(row.beat_at, row.lease_until),
+        row.claimed.to_string(),
+        named.join(" "),
+    ]
+}

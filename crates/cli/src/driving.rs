@@ -1,0 +1,229 @@
+//! Driving one job in this process until it has ended, needs a person, or is interrupted; and telling
+//! what it came to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use gesta_core::document::Recovery;
+use gesta_core::entry::Head;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::projection::{Parked, ParkedOn, Status};
+use gesta_core::state::{self, State};
+use gesta_core::time::UnixMs;
+use gesta_runtime::{Left, Worker, has_work};
+use gesta_store::{Chain, ParkedListing, Store, StoreError, TrajectoryRow};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::interrupt::Interrupt;
+use crate::live::Live;
+use crate::workshop::Workshop;
+use crate::{moment, session::Session};
+
+/// How long a job is left alone that looks as if there were something to do and had nothing.
+const CIRCLING_FIRST: Duration = Duration::from_secs(1);
+const CIRCLING_MOST: Duration = Duration::from_secs(30);
+/// More steps than a person reads about.
+const PARKED_MOST: usize = 100;
+
+/// How driving a job ended, for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Completed,
+    Failed,
+    Cancelled,
+    /// Only an operator can say how it goes on.
+    InDoubt,
+    /// Told to stop.
+    Interrupted,
+}
+
+impl Ending {
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::Completed => 0,
+            Self::Failed => 10,
+            Self::Cancelled => 11,
+            Self::InDoubt => 12,
+            Self::Interrupted => 13,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::InDoubt => "in_doubt",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    fn of(status: Status) -> Option<Self> {
+        match status {
+            Status::Completed => Some(Self::Completed),
+            Status::Failed => Some(Self::Failed),
+            Status::Cancelled => Some(Self::Cancelled),
+            Status::Queued | Status::Running | Status::Parked | Status::Standing => None,
+        }
+    }
+}
+
+/// Drives a job with a worker of this process.
+pub(crate) fn drive(
+    session: &Session,
+    workshop: &Workshop,
+    trajectory: TrajectoryId,
+    live: &Arc<Live>,
+) -> Result<Ending> {
+    session.wait(Box::pin(async {
+        let interrupt = Interrupt::watch(workshop.options.grace_ms)?;
+        let worker = workshop.start(None, Some(live.listener())).await?;
+        let driving = Driving { worker: &worker, store: &workshop.store, trajectory, live };
+        let ending = tokio::select! {
+            ending = driving.run(interrupt.stop(), workshop.options.poll_ms) => ending,
+            () = interrupt.out_of_patience() => Ok(Ending::Interrupted),
+        };
+        live.clear();
+        worker.retire().await?;
+        ending
+    }))
+}
+
+struct Driving<'a> {
+    worker: &'a Worker,
+    store: &'a Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    live: &'a Live,
+}
+
+impl Driving<'_> {
+    async fn run(&self, mut stop: watch::Receiver<bool>, poll_ms: u64) -> Result<Ending> {
+        let poll = Duration::from_millis(poll_ms);
+        let (mut told, mut circling, mut before) = (BTreeSet::new(), CIRCLING_FIRST, None);
+        loop {
+            let left = self.worker.run_one(self.trajectory, stop.clone()).await?;
+            let row = self.row().await?;
+            if let Some(ending) = Ending::of(row.summary.status) {
+                return Ok(ending);
+            }
+            if left == Left::Stopped || *stop.borrow() {
+                return Ok(Ending::Interrupted);
+            }
+            let parked = parked(self.store, self.trajectory).await?;
+            self.tell(&parked, &mut told);
+            if !row.summary.runnable && self.needs_operator(&parked).await? {
+                return Ok(Ending::InDoubt);
+            }
+            // An attempt that left nothing but itself is no progress.
+            let fruitless = before.is_some_and(|seq| row.head.seq <= seq + 1);
+            circling = if fruitless { (circling * 2).min(CIRCLING_MOST) } else { CIRCLING_FIRST };
+            let busy = has_work(&row.summary, self.worker.now());
+            let pause = if busy { circling } else { Duration::ZERO };
+            before = Some(row.head.seq);
+            self.quiet(row.head, poll, pause, &mut stop).await?;
+        }
+    }
+
+    /// Waits until somebody has appended something, or a worker has something to do again.
+    async fn quiet(
+        &self,
+        head: Head,
+        poll: Duration,
+        pause: Duration,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<()> {
+        let until = tokio::time::Instant::now() + pause;
+        loop {
+            tokio::select! {
+                _ = stop.changed() => return Ok(()),
+                () = sleep(poll) => {}
+            }
+            let row = self.row().await?;
+            let rested = tokio::time::Instant::now() >= until;
+            if row.head != head || (rested && has_work(&row.summary, self.worker.now())) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn row(&self) -> Result<TrajectoryRow> {
+        let row = self.store.trajectory(self.trajectory).await?;
+        Ok(row.ok_or(StoreError::NoTrajectory(self.trajectory))?)
+    }
+
+    /// Says what the job waits for, each thing once.
+    fn tell(&self, parked: &[Parked], told: &mut BTreeSet<gesta_core::digest::EntryId>) {
+        for row in parked.iter().filter(|row| row.on != ParkedOn::Doubt) {
+            if told.insert(row.entry) {
+                self.live.say(&format!(
+                    "{} waits {}; Ctrl-C leaves it waiting",
+                    row.step,
+                    waits_for(self.trajectory, row)
+                ));
+            }
+        }
+    }
+
+    /// Whether some doubt will be looked into by nobody but a person.
+    async fn needs_operator(&self, parked: &[Parked]) -> Result<bool> {
+        if parked.iter().any(|row| row.on == ParkedOn::Confirmation) {
+            return Ok(true);
+        }
+        if !parked.iter().any(|row| matches!(row.on, ParkedOn::Doubt | ParkedOn::Undo)) {
+            return Ok(false);
+        }
+        let chain = Chain::load(Arc::clone(self.store), self.trajectory).await?;
+        let now = self.worker.now();
+        Ok(parked.iter().any(|row| for_a_person(chain.state(), row, now)))
+    }
+}
+
+fn for_a_person(state: &State, row: &Parked, now: UnixMs) -> bool {
+    match state.step(&row.step).map(|step| &step.status) {
+        Some(state::Status::InDoubt { opened, .. }) => {
+            opened.recovery != Recovery::Probe || now >= opened.dead_at
+        }
+        Some(state::Status::Blocked { .. }) => true,
+        _ => false,
+    }
+}
+
+/// The parked steps of a job.
+pub(crate) async fn parked(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+) -> Result<Vec<Parked>> {
+    let listing = ParkedListing { trajectory: Some(trajectory), ..ParkedListing::default() };
+    let rows = store.parked(&listing, PARKED_MOST).await?;
+    Ok(rows.into_iter().map(|row| row.parked).collect())
+}
+
+/// What a parked step waits for, and how to let it go on.
+pub(crate) fn waits_for(trajectory: TrajectoryId, row: &Parked) -> String {
+    let until = row.until.map(|until| format!("until {}", moment::utc(until)));
+    match (row.on, &row.key) {
+        (ParkedOn::Wait, Some(key)) => {
+            let or = until.map(|until| format!(", at most {until}")).unwrap_or_default();
+            format!("for the signal `{key}`{or}: `gesta signal {trajectory} {key}` sends it")
+        }
+        (ParkedOn::Wait, None) => until.unwrap_or_else(|| "for a time".to_owned()),
+        (ParkedOn::Doubt, _) => {
+            "for somebody who knows whether it happened: `gesta doubts` shows what is known"
+                .to_owned()
+        }
+        (ParkedOn::Approval, key) => {
+            format!("for an approval by {}", key.as_deref().unwrap_or("somebody"))
+        }
+        (ParkedOn::Confirmation, _) => {
+            "for a person to confirm what a verifier found: `gesta doubts` shows it".to_owned()
+        }
+        (ParkedOn::Undo, _) => {
+            "for a person to decide about an undo that did not succeed: `gesta doubts` shows why"
+                .to_owned()
+        }
+        (ParkedOn::Child, key) => format!("for {}", key.as_deref().unwrap_or("a child")),
+    }
+}

@@ -1,0 +1,167 @@
+//! Jobs that others drive: `submit`, `worker`, `jobs`, `signal`, `cancel`, `resume`.
+
+use rustix::process::Signal;
+
+use crate::world::World;
+
+const EXAMPLE: &str = "examples/refund/job.yaml";
+const APPROVED: &str = "\
+job: ask
+input:
+  who: string
+steps:
+  - id: ask
+    wait: { signal: \"approved-${input.who}\" }
+answer: ${steps.ask.result}
+";
+
+#[test]
+fn a_key_stands_for_one_job() {
+    let world = World::with_examples();
+    let submit =
+        |order: &str, key: &str| world.gesta(&["submit", EXAMPLE, "--input", order, "--key", key]);
+    let first = submit("order=1042", "k").ok();
+    let again = submit("order=1042", "k").expect(0);
+    assert_eq!(first, again.out);
+    assert!(again.err.contains("submitted before"), "{}", again.err);
+    let other = submit("order=1043", "k").expect(2);
+    assert!(other.err.contains("the key `k` already stands for job t_"), "{}", other.err);
+    assert_ne!(submit("order=1043", "l").ok(), first);
+    assert_eq!(world.jobs().len(), 2);
+    world.gesta(&["worker", "--once"]).ok();
+    assert_eq!(world.files("examples/refund/outside/ledger"), 2);
+    let ran =
+        world.gesta(&["run", EXAMPLE, "--input", "order=1042", "--key", "k", "--json"]).json();
+    assert_eq!(ran["trajectory"], first.trim());
+    assert_eq!(world.files("examples/refund/outside/ledger"), 2);
+}
+
+#[test]
+fn a_worker_drives_what_there_is_and_ends() {
+    let world = World::with_examples();
+    for order in ["order=1042", "order=1043", "order=1042"] {
+        world.gesta(&["submit", EXAMPLE, "--input", order]).ok();
+    }
+    let queued = world.gesta(&["jobs", "--status", "queued"]).ok();
+    assert_eq!(queued.matches("0 of 6").count(), 3, "{queued}");
+    let worker = world.gesta(&["worker", "--once", "--jobs", "2", "--name", "night"]).expect(0);
+    assert_eq!(worker.err.matches(": completed").count(), 3, "{}", worker.err);
+    assert!(world.gesta(&["log", &world.jobs()[0]]).ok().contains("night-"));
+    assert_eq!(world.files("examples/refund/outside/outbox"), 3);
+    let rows = world.gesta(&["jobs", "--json"]).json_lines();
+    assert!(rows.iter().all(|row| row["status"] == "completed" && row["job"] == "refund"));
+    world.gesta(&["verify"]).ok();
+}
+
+#[test]
+fn signals_wait_for_jobs_and_jobs_for_signals() {
+    let world = World::with_workspace();
+    world.write("job.yaml", APPROVED);
+    let id = world.gesta(&["submit", "job.yaml", "--input", "who=ada"]).ok().trim().to_owned();
+    world.gesta(&["worker", "--once"]).ok();
+    let listed = world.gesta(&["jobs"]).ok();
+    assert!(
+        listed.contains("parked") && listed.contains("ask for the signal `approved-ada`"),
+        "{listed}"
+    );
+
+    let signal = ["signal", &id, "approved-ada", "--payload", "{\"by\":\"bo\"}", "--id", "mail-7"];
+    assert!(world.gesta(&signal).ok().contains("sent `approved-ada`"));
+    assert!(world.gesta(&signal).ok().contains("has the signal mail-7 already"));
+    world.gesta(&["worker", "--once"]).ok();
+    let told = world.gesta(&["resume", &id, "--json"]).json();
+    assert_eq!(told["answer"]["by"], "bo");
+    let ended = world.gesta(&["signal", &id, "more"]).expect(1);
+    assert!(ended.err.contains("has ended already"), "{}", ended.err);
+    let bad = world.gesta(&["signal", &id, "approved-ada", "--payload", "{"]).expect(2);
+    assert!(bad.err.contains("the payload is not JSON"), "{}", bad.err);
+}
+
+#[test]
+fn a_run_waits_for_its_signal_and_says_how_to_send_it() {
+    let world = World::with_workspace();
+    world.write("job.yaml", APPROVED);
+    let mut run = world.start(&["run", "job.yaml", "--input", "who=ada"]);
+    run.says("` sends it");
+    let id = world.job();
+    assert!(
+        run.told.contains(&format!("`gesta signal {id} approved-ada` sends it")),
+        "{}",
+        run.told
+    );
+    world.gesta(&["signal", &id, "approved-ada", "--payload", "42"]).ok();
+    let (status, told) = run.ends();
+    assert_eq!(status.code(), Some(0), "{told}");
+    assert!(told.contains("\n  42\n"), "{told}");
+
+    let mut left = world.start(&["run", "job.yaml", "--input", "who=bo"]);
+    left.says("` sends it");
+    left.signal(Signal::INT);
+    let (status, told) = left.ends();
+    assert_eq!(status.code(), Some(13), "{told}");
+}
+
+#[test]
+fn a_time_passes_by_itself() {
+    let world = World::with_workspace();
+    world.write("job.yaml", "job: nap\nsteps:\n  - { id: nap, wait: { for: 300ms } }\n  - { id: two, wait: { signal: never, timeout: 200ms } }\n");
+    let ran = world.gesta(&["run", "job.yaml", "--json"]).json();
+    assert_eq!(ran["status"], "completed");
+    assert_eq!(world.bodies(ran["trajectory"].as_str().unwrap(), "timer").len(), 2);
+}
+
+#[test]
+fn a_cancelled_job_ends_as_cancelled() {
+    let world = World::with_workspace();
+    world.write("job.yaml", APPROVED);
+    let id = world.gesta(&["submit", "job.yaml", "--input", "who=ada"]).ok().trim().to_owned();
+    world.gesta(&["worker", "--once"]).ok();
+    assert!(world.gesta(&["cancel", &id, "--reason", "she left"]).ok().contains("is to stop"));
+    assert!(world.gesta(&["cancel", &id]).ok().contains("was to stop already"));
+    let ran = world.gesta(&["resume", &id]).expect(11);
+    assert!(ran.out.contains("cancelled  ask") && ran.out.contains("she left"), "{}", ran.out);
+    world.gesta(&["verify", &id]).ok();
+
+    let mut run = world.start(&["run", "job.yaml", "--input", "who=bo"]);
+    run.says("` sends it");
+    world.gesta(&["cancel", &world.jobs()[1]]).ok();
+    assert_eq!(run.ends().0.code(), Some(11));
+}
+
+/// One worker is killed, another one is there: it takes over without waiting for the lease.
+#[test]
+fn the_next_worker_takes_over_from_a_dead_one() {
+    let world = World::with_tools(
+        "[tools.slow]\neffect = \"read\"\ntimeout = \"50s\"\ndriver.process = { command = \"echo reached > reached; cat pause\", shell = true, env = [\"PATH\"] }\n",
+    );
+    world.write("job.yaml", "job: slow\nsteps:\n  - { id: a, tool: slow }\n");
+    world.fifo("reached");
+    world.fifo("pause");
+    world.gesta(&["submit", "job.yaml"]).ok();
+    let first = world.start(&["worker"]);
+    world.hear("reached");
+    let mut second = world.start(&["worker"]);
+    second.says("serves");
+    first.kill();
+    world.hear("reached");
+    std::fs::write(world.path("pause"), "7\n").unwrap();
+    second.says(": completed");
+    second.signal(Signal::TERM);
+    assert_eq!(second.ends().0.code(), Some(0));
+    let id = world.job();
+    assert_eq!(world.bodies(&id, "attempt").len(), 2);
+    assert_eq!(world.gesta(&["resume", &id, "--json"]).json()["answer"]["a"], 7);
+}
+
+#[test]
+fn what_is_no_job_is_not_driven() {
+    let world = World::with_workspace();
+    let registry =
+        world.gesta(&["log", "--json"]).json_lines()[0]["trajectory"].as_str().unwrap().to_owned();
+    for arguments in
+        [&["resume", &registry][..], &["cancel", &registry], &["signal", &registry, "x"]]
+    {
+        let refused = world.gesta(arguments).expect(1);
+        assert!(refused.err.contains("is a registry, not a job"), "{}", refused.err);
+    }
+}

@@ -1,0 +1,159 @@
+//! Calls that were under way when their worker was killed: doubts, resolutions, keys, probes.
+
+use crate::world::World;
+
+/// A tool that says that it was reached, leaves its mark, and then waits.
+fn hanging(recovery: &str, timeout: &str) -> String {
+    format!(
+        "[tools.hang]\neffect = \"external\"\nrecovery = \"{recovery}\"\ntimeout = \"{timeout}\"\noutput = {{ type = \"object\", required = [\"n\"] }}\n[tools.hang.driver.process]\ncommand = '''\nread -r args; mkdir -p marks; : > \"marks/$GESTA_KEY-$$\"\n[ -e calm ] || {{ echo reached > reached; cat pause; }}\necho '{{\"n\":1}}'\n'''\nshell = true\nenv = [\"PATH\"]\n"
+    )
+}
+
+const JOB: &str = "job: hang\nsteps:\n  - { id: a, tool: hang, args: { order: 7 } }\nanswer: ${steps.a.result.n}\n";
+
+/// A job whose only call was killed in the middle.
+fn killed(tools: &str) -> (World, String) {
+    let world = World::with_tools(tools);
+    world.write("job.yaml", JOB);
+    world.fifo("reached");
+    world.fifo("pause");
+    let run = world.start(&["run", "job.yaml"]);
+    world.hear("reached");
+    run.kill();
+    world.write("calm", "");
+    let id = world.job();
+    (world, id)
+}
+
+#[test]
+fn a_doubt_shows_what_the_tool_said_last() {
+    let tool = "[tools.half]\neffect = \"external\"\n[tools.half.driver.process]\ncommand = '''\necho 'charged, reference x7'; kill -9 $$\n'''\nshell = true\nenv = [\"PATH\"]\n";
+    let world = World::with_tools(tool);
+    world.write("job.yaml", "job: half\nsteps:\n  - { id: a, tool: half, args: {} }\n");
+    world.gesta(&["run", "job.yaml"]).expect(12);
+    let told = world.gesta(&["doubts"]).ok();
+    assert!(told.contains("output     charged, reference x7"), "{told}");
+    let listed = world.gesta(&["doubts", "--json"]).json_lines();
+    assert_eq!(listed[0]["output"], "charged, reference x7\n");
+}
+
+#[test]
+fn a_doubt_is_laid_out_and_resolved_by_an_operator() {
+    let (world, id) = killed(&hanging("never", "50s"));
+    let resumed = world.gesta(&["resume", &id]).expect(12);
+    assert!(resumed.err.contains("`gesta doubts` shows what is known"), "{}", resumed.err);
+    assert!(resumed.out.contains("perhaps: nobody knows"), "{}", resumed.out);
+    let line = resumed.err.lines().find(|line| line.contains("in doubt")).unwrap();
+    assert!(line.contains("hang"), "the tool of a dead attempt's call is named: {line}");
+    let told = world.gesta(&["doubts"]).ok();
+    for what in [
+        "hang: external, recovery never",
+        "{\"order\":7}",
+        "key        gesta-",
+        "attempt 1",
+        "worker_lost",
+        "--happened",
+    ] {
+        assert!(told.contains(what), "{what}:\n{told}");
+    }
+    let listed = world.gesta(&["doubts", "--json"]).json_lines();
+    assert_eq!((&listed[0]["step"], &listed[0]["recovery"]), (&"a".into(), &"never".into()));
+    assert!(world.gesta(&["jobs"]).ok().contains("a in doubt"));
+
+    let off = world.gesta(&["resolve", &id, "--happened", "{\"m\":1}"]).expect(2);
+    assert!(off.err.contains("does not fit the tool's schema"), "{}", off.err);
+    let early = world.gesta(&["resolve", &id, "--did-not-happen"]).expect(1);
+    assert!(
+        early.err.contains("can still land until") && early.err.contains("--force"),
+        "{}",
+        early.err
+    );
+    let none = world.gesta(&["resolve", &format!("{id}/b"), "--give-up"]).expect(1);
+    assert!(none.err.contains("step `b`"), "{}", none.err);
+    world.gesta(&["resolve", &id, "--happened", "{\"n\":9}", "--give-up"]).expect(2);
+
+    let step = format!("{id}/a");
+    world
+        .gesta(&["resolve", &step, "--happened", "{\"n\":9}", "--evidence", "seen in the ledger"])
+        .ok();
+    let resumed = world.gesta(&["resume", &id, "--json"]).json();
+    assert_eq!((&resumed["status"], &resumed["answer"]), (&"completed".into(), &9.into()));
+    assert_eq!(world.files("marks"), 1, "it was called once");
+    assert!(world.gesta(&["doubts"]).expect(0).err.contains("nothing is in doubt"));
+    let resolution = &world.bodies(&id, "resolution")[0];
+    assert_eq!(
+        resolution["statement"]["doc"]["evidence"]["inline"]["operator"],
+        "seen in the ledger"
+    );
+    world.gesta(&["verify", &id]).ok();
+}
+
+#[test]
+fn what_did_not_happen_is_done_again_and_what_nobody_knows_fails() {
+    let (world, id) = killed(&hanging("never", "50s"));
+    world.gesta(&["resume", &id]).expect(12);
+    world.gesta(&["resolve", &id, "--did-not-happen", "--force"]).ok();
+    assert_eq!(world.bodies(&id, "resolution")[0]["statement"]["doc"]["forced"], true);
+    assert_eq!(world.gesta(&["resume", &id, "--json"]).json()["answer"], 1);
+    assert_eq!(world.files("marks"), 2);
+
+    let (world, id) = killed(&hanging("never", "50s"));
+    world.gesta(&["resume", &id]).expect(12);
+    world.gesta(&["resolve", &id, "--give-up"]).ok();
+    let failed = world.gesta(&["resume", &id]).expect(10);
+    assert!(failed.out.contains("failed  hang"), "{}", failed.out);
+    assert_eq!(world.files("marks"), 1);
+}
+
+/// The example's payment, killed after the money has left and before anybody knows.
+#[test]
+fn a_payment_that_was_killed_in_the_middle_happens_once() {
+    let world = World::with_examples();
+    let script = world.read("examples/refund/bin/refund.sh");
+    let pausing = "[ -e ../../calm ] || { echo reached > ../../reached; cat ../../pause; }\n";
+    world.write("examples/refund/bin/refund.sh", &format!("{script}{pausing}"));
+    world.fifo("reached");
+    world.fifo("pause");
+    let run = world.start(&["run", "examples/refund/job.yaml", "--input", "order=1042"]);
+    world.hear("reached");
+    run.kill();
+    world.write("calm", "");
+    assert_eq!(world.files("examples/refund/outside/ledger"), 1, "the money has left");
+    assert_eq!(world.files("examples/refund/outside/outbox"), 0);
+
+    let id = world.job();
+    let resumed = world.gesta(&["resume", &id, "--json"]).json();
+    assert_eq!(
+        (&resumed["status"], &resumed["answer"]["cents"]),
+        (&"completed".into(), &4200.into())
+    );
+    assert_eq!(world.files("examples/refund/outside/ledger"), 1, "it left once");
+    assert_eq!(world.files("examples/refund/outside/outbox"), 1);
+    let pay =
+        world.bodies(&id, "started").iter().filter(|it| it["proposal"]["step"] == "pay").count();
+    assert_eq!(pay, 2, "it was sent twice, under one key");
+    world.gesta(&["verify", &id]).ok();
+}
+
+/// Resumes after a probe has said this, and counts how often the tool was called in all.
+fn probed(answer: &str) -> usize {
+    let probe = format!(
+        "[tools.asked]\neffect = \"read\"\ndriver.process = {{ command = [\"echo\", '{answer}'], env = [\"PATH\"] }}\n"
+    );
+    let hang = hanging("probe", "5s").replace("recovery", "probe = \"asked\"\nrecovery");
+    let (world, id) = killed(&format!("{hang}{probe}"));
+    let resumed = world.gesta(&["resume", &id, "--json"]).json();
+    assert_eq!(resumed["status"], "completed", "{resumed}");
+    assert_eq!(world.bodies(&id, "resolution")[0]["statement"]["doc"]["source"], "probe");
+    world.files("marks")
+}
+
+#[test]
+fn what_a_probe_knows_of_is_not_done_again() {
+    assert_eq!(probed("{\"happened\":true,\"result\":{\"n\":5}}"), 1);
+}
+
+#[test]
+fn what_a_probe_denies_is_done_again() {
+    assert_eq!(probed("{\"happened\":false}"), 2);
+}

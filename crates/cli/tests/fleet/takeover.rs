@@ -1,0 +1,84 @@
+//! A worker dies and another takes over; who is alive; who can run what; limits across workers.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::crew::Crew;
+use crate::server::Database;
+use crate::{pause, until};
+
+/// With the default settings, on PostgreSQL, a dead worker's job goes on within three seconds.
+#[test]
+fn a_dead_workers_job_goes_on_within_three_seconds() {
+    let database = Database::new();
+    // The dead worker's own call is not waited for: the next step begins by itself.
+    let mut crew = Crew::new(Some(&database.url()), 400, Duration::from_millis(30), "");
+    crew.submit(1);
+    let first = crew.worker("first");
+    crew.witness.wait_for(3);
+    let second = crew.worker("second");
+    let alive = || crew.json(&["workers"]);
+    until("both are alive", || (alive().len() == 2).then_some(()));
+    let rows = alive();
+    let mine = rows.iter().find(|row| row["pid"] == first.id()).unwrap();
+    assert_eq!(mine["tools"], json!(["asked", "keyed", "probed"]));
+    assert_eq!(mine["jobs"], json!(1), "{rows:?}");
+    drop(first);
+    let died = Instant::now();
+    let attempts = || crew.json(&["jobs"])[0]["attempt"].as_u64().unwrap();
+    until("the other has it", || (attempts() == 2).then_some(()));
+    let took = died.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let left = alive();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(left[0]["pid"], second.id());
+}
+
+/// A tool's limit and a tenant's hold however many workers there are.
+#[test]
+fn limits_hold_across_workers() {
+    let database = Database::new();
+    let takes = Duration::from_millis(60);
+    let settings = "[limits.tenants.main]\ncalls = 2\n";
+    let mut crew = Crew::new(Some(&database.url()), 4, takes, settings);
+    crew.submit(6);
+    let _workers = ["one", "two", "three"].map(|name| crew.worker(name));
+    crew.all_is_well();
+    assert_eq!(crew.witness.busiest(), 2);
+}
+
+/// A job waits for a worker that has its tools, and the most urgent goes first.
+#[test]
+fn jobs_wait_for_whom_can_run_them_and_the_most_urgent_goes_first() {
+    let database = Database::new();
+    let settings = "[worker]\njobs = 1\n";
+    let mut crew = Crew::new(Some(&database.url()), 2, Duration::from_millis(1), settings);
+    let config = std::fs::read_to_string(crew.path().join("gesta.toml")).unwrap();
+    crew.submit(2);
+    let urgent = ["submit", "job.yaml", "--input", "job=9", "--priority", "50"];
+    let urgent = crew.run(&urgent).trim().to_owned();
+    let without = config.replace("[tools.probed]", "[tools.other]");
+    std::fs::write(crew.path().join("gesta.toml"), without).unwrap();
+    let lacking = crew.worker("lacking");
+    until("it is alive", || (crew.json(&["workers"]).len() == 1).then_some(()));
+    // Several times longer than it takes to claim.
+    pause(Duration::from_secs(1));
+    assert_eq!(crew.witness.count(), 0);
+    drop(lacking);
+    std::fs::write(crew.path().join("gesta.toml"), config).unwrap();
+    let _able = crew.worker("able");
+    until("all complete", || {
+        (crew.json(&["jobs", "--status", "completed"]).len() == 3).then_some(())
+    });
+    let begun = |id: &str| {
+        let entries = crew.json(&["log", id]);
+        let mut entries = entries.iter().map(|line| &line["entry"]);
+        let claimed = entries.find(|entry| entry["kind"] == "attempt").unwrap();
+        claimed["at"].as_u64().unwrap()
+    };
+    let jobs = crew.json(&["jobs"]);
+    let others =
+        jobs.iter().map(|job| job["trajectory"].as_str().unwrap()).filter(|id| *id != urgent);
+    assert!(others.map(begun).all(|other| begun(&urgent) <= other));
+}

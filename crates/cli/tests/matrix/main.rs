@@ -1,0 +1,135 @@
+//! The crash matrix: for each step kind, recovery class and cut point, a real worker process is killed
+//! or frozen, another takes over, and a witness outside of both counts the effects.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod case;
+mod database;
+#[path = "../shared/http.rs"]
+mod http;
+mod scene;
+mod table;
+mod tools;
+mod witness;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use case::{Case, Class, Kind, Mode, On, cases, cases_on_postgres};
+use scene::{Played, Template, play};
+
+/// Cases at a time. Most of what they do is waiting for leases to end.
+const AT_A_TIME: usize = 12;
+/// How often a case is played at most, until nothing has disturbed it. What is promised must hold in
+/// those that were disturbed too.
+const TAKES: u32 = 8;
+
+#[test]
+fn no_effect_happens_twice_wherever_a_worker_is_cut_off() {
+    let table = table::write(&play_all(cases(), On::Sqlite));
+    println!("{table}");
+    if only().is_empty() {
+        table::check(&table);
+    }
+}
+
+#[test]
+fn no_effect_happens_twice_wherever_a_worker_is_cut_off_on_postgres() {
+    play_all(cases_on_postgres(), On::Postgres);
+}
+
+/// A part of a case's name, to play only those.
+fn only() -> String {
+    std::env::var("GESTA_CASE").unwrap_or_default()
+}
+
+fn play_all(cases: Vec<Case>, on: On) -> BTreeMap<Case, Played> {
+    let begun = Instant::now();
+    // Those that wait longest go first.
+    let mut cases: Vec<Case> =
+        cases.into_iter().filter(|case| case.name().contains(&only())).collect();
+    cases.sort_by_key(|case| case.mode != Mode::Kill);
+    let mut kinds: Vec<Case> = cases.clone();
+    kinds.sort_by_key(|case| (case.kind, case.class));
+    kinds.dedup_by_key(|case| (case.kind, case.class));
+    let templates: BTreeMap<(Kind, Class), Template> =
+        in_parallel(kinds, |case| ((case.kind, case.class), Template::new(case, on)));
+    eprintln!("{} workspaces in {:.1} s", templates.len(), begun.elapsed().as_secs_f64());
+
+    let count = cases.len();
+    let results: BTreeMap<Case, Result<Played, String>> = in_parallel(cases, |case| {
+        let template = &templates[&(case.kind, case.class)];
+        let played = catch_unwind(AssertUnwindSafe(|| {
+            let takes = (0..TAKES).filter_map(|_| play(case, template));
+            let mut judged = takes.inspect(|played| judge(case, played));
+            judged.find(|played| !played.disturbed).expect("the machine is too busy for this")
+        }));
+        (*case, played.map_err(|panic| said(&*panic)))
+    });
+    let mut failures = Vec::new();
+    let mut played = BTreeMap::new();
+    for (case, result) in results {
+        match result {
+            Ok(well) => drop(played.insert(case, well)),
+            Err(why) => failures.push(format!("{}: {why}", case.name())),
+        }
+    }
+    eprintln!("{count} cases in {:.1} s", begun.elapsed().as_secs_f64());
+    assert!(failures.is_empty(), "{} of {count}:\n{}", failures.len(), failures.join("\n"));
+    played
+}
+
+/// What every case promises, and what its class does.
+fn judge(case: &Case, played: &Played) {
+    let Played { entries, at_cut, at_end, disturbed } = played;
+    assert!(entries.iter().any(|entry| entry["kind"] == "completed"), "it did not complete");
+    let items = case.kind.items();
+    assert_eq!(at_end.len(), items, "an item without an effect: {at_end:?}");
+    for (item, effects) in at_end {
+        match case.class {
+            Class::Safe => {
+                assert!(*effects <= 2 || *disturbed, "item {item}: {effects} effects");
+            }
+            _ => assert_eq!(*effects, 1, "item {item}"),
+        }
+    }
+    assert!(at_cut.values().all(|effects| *effects <= 1), "{at_cut:?}");
+    let asked = entries.iter().any(|entry| {
+        entry["kind"] == "resolution" && entry["body"]["statement"]["doc"]["source"] == "operator"
+    });
+    assert!(!asked || case.class == Class::Never, "an operator was needed");
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_owned()
+}
+
+/// Does this with each, a few at a time.
+fn in_parallel<K: Ord + Send, V: Send>(
+    cases: Vec<Case>,
+    work: impl Fn(&Case) -> (K, V) + Sync,
+) -> BTreeMap<K, V> {
+    let left = Mutex::new(cases);
+    let done = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                loop {
+                    let Some(case) = left.lock().unwrap().pop() else { return };
+                    let (key, value) = work(&case);
+                    done.lock().unwrap().insert(key, value);
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap()
+}

@@ -1,0 +1,144 @@
+//! Why a trajectory could not be driven, or a request not be carried out.
+
+use crate::authority::Unauthorised;
+use gesta_core::ids::{StepId, ToolName, TrajectoryId};
+use gesta_core::json::JsonError;
+use gesta_core::keys::KeyId;
+use gesta_core::signed::SignError;
+use gesta_core::state::AdmitError;
+use gesta_store::{AppendError, ChainError, StoreError};
+
+/// Why not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// The chain could not be read or written.
+    #[error(transparent)]
+    Chain(#[from] ChainError),
+    /// A value has no canonical form.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// A document could not be signed.
+    #[error(transparent)]
+    Sign(#[from] SignError),
+    /// The trajectory has not begun, or is a registry.
+    #[error("the trajectory has no mandate: it is not a job")]
+    NotBegun,
+    /// The lease ended, or another worker has taken over.
+    #[error("another worker may own {0}: this one has lost its lease")]
+    Lost(TrajectoryId),
+    /// A key was used before, for something else.
+    #[error(
+        "the key `{key}` already stands for job {trajectory}, which has another plan or input; use another key"
+    )]
+    OtherJob {
+        /// The key.
+        key: String,
+        /// The job that has it.
+        trajectory: TrajectoryId,
+    },
+    /// The step is not in doubt.
+    #[error("step `{step}` of {trajectory} is not in doubt; `gesta doubts` lists what is")]
+    NoDoubt {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// The step.
+        step: StepId,
+    },
+    /// Nothing waits for a person to confirm it.
+    #[error("nothing of {0} waits to be confirmed; `gesta doubts` lists what does")]
+    NothingToConfirm(TrajectoryId),
+    /// What was said of a doubt cannot be believed yet.
+    #[error(
+        "the effect of step `{step}` can still land; try again after {dead_at_ms} (unix milliseconds), or force it"
+    )]
+    TooEarly {
+        /// The step.
+        step: StepId,
+        /// From when it cannot.
+        dead_at_ms: u64,
+    },
+    /// The trajectory has ended.
+    #[error("{0} has ended already")]
+    Ended(TrajectoryId),
+    /// A tool declares an expression that is none.
+    #[error("tool `{tool}` declares a bad expression: {why}")]
+    Rule {
+        /// The tool.
+        tool: ToolName,
+        /// What is wrong.
+        why: String,
+    },
+    /// A job cannot be given authority.
+    #[error(transparent)]
+    Unauthorised(#[from] Unauthorised),
+    /// The input does not fit the job.
+    #[error("{0}")]
+    Input(String),
+    /// The system gives no random bytes.
+    #[error("the system gives no random bytes: {0}")]
+    Entropy(String),
+    /// A name that no worker can have.
+    #[error("`{0}` cannot be the name of a worker")]
+    WorkerName(String),
+    /// The worker's key cannot sign.
+    #[error("the key `{key}` cannot sign: {why}")]
+    Key {
+        /// The key.
+        key: KeyId,
+        /// What is wrong.
+        why: String,
+    },
+    /// What drove the trajectory died of a bug.
+    #[error("driving {trajectory} died: {why}; what it left open is recovered by the next attempt")]
+    Died {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// What was seen of it.
+        why: String,
+    },
+    /// A file of the worker could not be read or written.
+    #[error("cannot use `{path}`: {why}")]
+    File {
+        /// Which.
+        path: String,
+        /// What the system said.
+        why: String,
+    },
+}
+
+impl RunError {
+    /// Whether another attempt owns the trajectory.
+    pub fn fence_lost(&self) -> bool {
+        matches!(self, Self::Chain(ChainError::Append(AppendError::FenceLost { .. })))
+    }
+
+    /// Whether the store failed, so that trying again later may help.
+    pub fn transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Chain(
+                ChainError::Append(AppendError::Unknown(_) | AppendError::Refused(_))
+                    | ChainError::Contended(_)
+            )
+        ) || matches!(self, Self::Chain(ChainError::Store(error)) if reachable_later(error))
+    }
+}
+
+fn reachable_later(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Unreachable { .. } | StoreError::Full { .. } | StoreError::Refused { .. }
+    )
+}
+
+impl From<AdmitError> for RunError {
+    fn from(error: AdmitError) -> Self {
+        Self::Chain(error.into())
+    }
+}
+
+impl From<StoreError> for RunError {
+    fn from(error: StoreError) -> Self {
+        Self::Chain(error.into())
+    }
+}

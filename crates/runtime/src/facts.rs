@@ -1,0 +1,500 @@
+//! What the runtime remembers of a chain beside its state: the plan's steps, results, frozen
+//! proposals, how often each step was tried, signals that wait. A function of the entries alone, so
+//! any worker that reads the chain knows the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+
+use gesta_core::body::{
+    Check, CheckVerdict, Compensation, Confirmation, ConfirmationMode, Mandate, Origin, Plan,
+    PlanStep, Proposal, Purpose,
+};
+use gesta_core::content::Content;
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::{Certainty, Failing, Outcome, ResolutionVerdict};
+use gesta_core::entry::{Body, Entry};
+use gesta_core::ids::{StepId, ToolName};
+use gesta_core::json::{Canon, JsonError};
+use gesta_core::time::UnixMs;
+use gesta_core::world::{Change, Delta, ResourceRef};
+use gesta_store::Follow;
+use rpds::{QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
+
+use crate::job::{ANSWER, OnFailure, Spec, UndoSpec};
+
+/// How many times of starts are remembered for rate windows.
+const STARTS: usize = 4096;
+
+/// What following a chain yields.
+#[derive(Clone, Default)]
+pub struct Facts {
+    mandate: Option<Arc<Mandate>>,
+    plan: Option<Arc<PlanFacts>>,
+    results: RedBlackTreeMapSync<StepId, Recorded>,
+    asked: RedBlackTreeMapSync<StepId, Asked>,
+    signals: RedBlackTreeMapSync<EntryId, Content>,
+    undoable: RedBlackTreeMapSync<u64, Arc<Undoable>>,
+    /// What the newest rollback undoes, by the steps that undo it.
+    undos: Arc<BTreeMap<StepId, Arc<Undoable>>>,
+    /// The newest commit of every resource that a call has changed.
+    changed: RedBlackTreeMapSync<ResourceRef, Arc<Changed>>,
+    /// Those of earlier attempts, as far as nothing has been found to agree in this one.
+    unchecked: RedBlackTreeMapSync<ResourceRef, Arc<Changed>>,
+    /// What was found in this attempt and is not agreement.
+    findings: RedBlackTreeMapSync<ResourceRef, Arc<Check>>,
+    /// Steps that wait for a person because of what was found in this attempt.
+    asking: RedBlackTreeSetSync<StepId>,
+    /// What confirmations looked at, for a person to confirm.
+    looked_at: RedBlackTreeMapSync<EntryId, Arc<[ResourceRef]>>,
+    starts: QueueSync<UnixMs>,
+    broken: Option<Arc<(StepId, Failing)>>,
+    cancelled: Option<Arc<str>>,
+    fruitless: u64,
+}
+
+/// The plan, its specifications read when they are first asked for.
+struct PlanFacts {
+    hash: Digest,
+    steps: BTreeMap<StepId, (PlanStep, OnceLock<Arc<Spec>>)>,
+}
+
+/// What a settled step left behind.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Its result.
+    pub content: Content,
+    /// Whether its condition was not met.
+    pub skipped: bool,
+}
+
+/// What a call has made of a resource.
+#[derive(Debug)]
+pub struct Changed {
+    /// The step that called.
+    pub step: StepId,
+    /// What was carried out.
+    pub proposal: Arc<Proposal>,
+    /// What came of it.
+    pub result: Content,
+    /// The resource's value as the call left it; none if it is gone.
+    pub value: Option<Canon>,
+}
+
+/// An effect that is done and can be undone.
+#[derive(Clone, Debug)]
+pub struct Undoable {
+    /// The entry that says that it is done.
+    pub commit: EntryId,
+    /// Its step.
+    pub step: StepId,
+    /// What was carried out.
+    pub proposal: Arc<Proposal>,
+    /// What came of it.
+    pub result: Content,
+}
+
+/// A step that was proposed and is not settled.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The proposal: every retry reuses it.
+    pub proposal: Arc<Proposal>,
+    /// When the effect that is open or in doubt was first sent, in its generation.
+    pub first_sent: Option<UnixMs>,
+    /// Whether something was sent of which nobody knows what became.
+    pub unknown: bool,
+    /// How often it failed, or ended without anyone knowing how.
+    pub failures: u64,
+    /// How often the gate turned it away.
+    pub turned_away: u64,
+    /// What went wrong last.
+    pub error: Option<Arc<Failing>>,
+}
+
+impl Follow for Facts {
+    fn follow(&mut self, entry: &Entry) {
+        let at = entry.payload().at;
+        self.fruitless = match &entry.payload().body {
+            Body::Attempt(_) => self.fruitless + 1,
+            _ => 0,
+        };
+        match &entry.payload().body {
+            Body::Root(root) => match &root.purpose {
+                Purpose::Job(mandate) | Purpose::Session(mandate) => {
+                    self.mandate = Some(Arc::new(mandate.clone()));
+                }
+                Purpose::Registry { .. } => {}
+            },
+            Body::Branch(branch) => self.mandate = Some(Arc::new(branch.mandate.clone())),
+            Body::Plan(plan) => self.plan = Some(Arc::new(PlanFacts::new(plan))),
+            Body::Attempt(_) => self.attempted(),
+            Body::Confirmation(confirmation) => self.confirmation(confirmation, entry.id()),
+            Body::Started(started) => self.started(&started.proposal, at),
+            Body::PendingApproval(pending) => self.ask(&pending.proposal),
+            Body::Commit(commit) => {
+                if let Origin::Woken { by } = &commit.origin {
+                    self.signals.remove_mut(by);
+                }
+                let skipped = matches!(commit.origin, Origin::Skipped);
+                if matches!(commit.origin, Origin::Effect { .. }) {
+                    self.changes(&commit.step, &commit.observation, &commit.delta);
+                    if commit.outcome == Outcome::SideEffectCommitted {
+                        self.effect_done(&commit.step, &commit.observation, entry);
+                    }
+                }
+                self.settle(&commit.step, &commit.observation, skipped);
+            }
+            Body::Failure(failure) => {
+                let seen = (failure.outcome, failure.certainty, failure.dispatched);
+                self.failure(&failure.step, &failure.error, seen);
+            }
+            Body::Rejection(rejection) => {
+                let decision = rejection.decision.doc();
+                let code = decision.reason.map_or("refused", |reason| reason.as_str());
+                let message = format!("the Guardian refused `{}`", rejection.proposal.tool);
+                self.refusal(&decision.step, Failing { code: code.to_owned(), message });
+            }
+            Body::Resolution(resolution) => match &resolution.statement.doc().verdict {
+                ResolutionVerdict::Happened(settlement) => {
+                    self.changes(&resolution.step, &settlement.observation, &settlement.delta);
+                    self.effect_done(&resolution.step, &settlement.observation, entry);
+                    self.settle(&resolution.step, &settlement.observation, false);
+                }
+                ResolutionVerdict::DidNotHappen => self.did_not_happen(&resolution.step),
+                ResolutionVerdict::GiveUp => {
+                    let message = "nobody knows whether it happened, and it was given up";
+                    let code = "given_up".to_owned();
+                    self.end(&resolution.step, &Failing { code, message: message.to_owned() });
+                }
+            },
+            Body::DelegationResult(result) => self.settle(&result.step, &result.answer, false),
+            Body::Signal(signal) => {
+                self.signals.insert_mut(entry.id(), signal.payload.clone());
+            }
+            Body::Compensation(compensation) => self.rollback(compensation),
+            Body::CancelRequested(request) => self.cancelled = Some(request.reason.as_str().into()),
+            _ => {}
+        }
+    }
+}
+
+impl Facts {
+    /// What the trajectory started with.
+    pub fn mandate(&self) -> Option<&Mandate> {
+        self.mandate.as_deref()
+    }
+
+    /// The plan's hash.
+    pub fn plan_hash(&self) -> Option<Digest> {
+        self.plan.as_ref().map(|plan| plan.hash)
+    }
+
+    /// The plan's steps, by id.
+    pub fn plan(&self) -> impl Iterator<Item = &PlanStep> {
+        self.plan.iter().flat_map(|plan| plan.steps.values().map(|(step, _)| step))
+    }
+
+    /// What a node of the plan does; none when the plan has no such node.
+    pub fn spec(&self, node: &StepId) -> Option<Result<Arc<Spec>, JsonError>> {
+        let (step, read) = self.plan.as_ref()?.steps.get(node)?;
+        if let Some(spec) = read.get() {
+            return Some(Ok(Arc::clone(spec)));
+        }
+        Some(Spec::of(step).map(|spec| Arc::clone(read.get_or_init(|| Arc::new(spec)))))
+    }
+
+    /// The result of a settled step.
+    pub fn result(&self, step: &StepId) -> Option<&Recorded> {
+        self.results.get(step)
+    }
+
+    /// What was asked for on behalf of a step that is not settled.
+    pub fn asked(&self, step: &StepId) -> Option<&Asked> {
+        self.asked.get(step)
+    }
+
+    /// Calls that were sent and have no end: step, tool, and when they were sent first.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = (&StepId, &ToolName, UnixMs)> {
+        self.asked.iter().filter_map(|(step, asked)| {
+            asked.first_sent.map(|since| (step, &asked.proposal.tool, since))
+        })
+    }
+
+    /// What a signal carries that no wait has taken.
+    pub fn signal(&self, entry: &EntryId) -> Option<&Content> {
+        self.signals.get(entry)
+    }
+
+    /// The effects that can be undone and are not being undone yet, newest first.
+    pub fn undoable(&self) -> impl Iterator<Item = &Undoable> {
+        let mut all: Vec<&Undoable> = self.undoable.values().map(|undoable| &**undoable).collect();
+        all.reverse();
+        all.into_iter()
+    }
+
+    /// The effect that a step of a rollback undoes.
+    pub fn undo(&self, step: &StepId) -> Option<&Undoable> {
+        self.undos.get(step).map(|undoable| &**undoable)
+    }
+
+    /// How a step's effect is undone, as the plan says it.
+    pub fn undo_spec(&self, step: &StepId) -> Option<UndoSpec> {
+        let spec = self.spec(&step.node())?.ok()?;
+        spec.call()?.compensate.clone()
+    }
+
+    /// Whether the job is undone when it fails.
+    pub fn compensates_failure(&self) -> bool {
+        let job = ANSWER.parse().ok().and_then(|answer| self.spec(&answer)).and_then(Result::ok);
+        let on_failure = job.and_then(|spec| spec.job.as_ref().map(|job| job.on_failure));
+        on_failure == Some(OnFailure::Compensate)
+    }
+
+    /// The first step that failed for good, and why.
+    pub fn broken(&self) -> Option<&(StepId, Failing)> {
+        self.broken.as_deref()
+    }
+
+    /// Why it is to be cancelled, if it is.
+    pub fn cancelled(&self) -> Option<&str> {
+        self.cancelled.as_deref()
+    }
+
+    /// How many attempts in a row left nothing but themselves.
+    pub fn fruitless(&self) -> u64 {
+        self.fruitless
+    }
+
+    /// How many calls were started after `since`, as far as remembered.
+    pub fn starts_since(&self, since: UnixMs) -> u64 {
+        self.starts.iter().filter(|at| **at > since).count() as u64
+    }
+
+    /// The resources of earlier attempts of which it is not known in this one that the outside agrees,
+    /// and what was found of each, if anything was.
+    pub fn unchecked(&self) -> impl Iterator<Item = (&ResourceRef, &Arc<Changed>, Option<&Check>)> {
+        self.unchecked.iter().map(|(resource, changed)| {
+            (resource, changed, self.findings.get(resource).map(|check| &**check))
+        })
+    }
+
+    /// The nodes that a node needs, and those that they need, and so on.
+    pub fn before(&self, node: &StepId) -> BTreeSet<StepId> {
+        let mut before = BTreeSet::new();
+        let mut left = vec![node.clone()];
+        while let Some(node) = left.pop() {
+            let step = self.plan.as_ref().and_then(|plan| plan.steps.get(&node));
+            for need in step.into_iter().flat_map(|(step, _)| &step.needs) {
+                if before.insert(need.clone()) {
+                    left.push(need.clone());
+                }
+            }
+        }
+        before
+    }
+
+    /// Whether a step waits for a person because of what was found in this attempt.
+    pub fn asks(&self, step: &StepId) -> bool {
+        self.asking.contains(step)
+    }
+
+    /// What a mismatch leads to, as the job says.
+    pub fn confirm(&self) -> Option<ConfirmationMode> {
+        let job = ANSWER.parse().ok().and_then(|answer| self.spec(&answer)).and_then(Result::ok);
+        job?.job.as_ref()?.confirm
+    }
+
+    /// A new owner: nothing that was found before it came counts.
+    fn attempted(&mut self) {
+        self.asking = RedBlackTreeSetSync::default();
+        self.unchecked = self.changed.clone();
+        self.findings = RedBlackTreeMapSync::default();
+    }
+
+    /// Remembers what a call has made of resources.
+    fn changes(&mut self, step: &StepId, result: &Content, delta: &Delta) {
+        let Some(asked) = self.asked.get(step) else { return };
+        let proposal = Arc::clone(&asked.proposal);
+        for change in &delta.0 {
+            let value = match change {
+                Change::Create { value, .. } | Change::Replace { value, .. } => Some(value.clone()),
+                Change::Retract { .. } => None,
+            };
+            let (step, proposal) = (step.clone(), Arc::clone(&proposal));
+            let changed = Changed { step, proposal, result: result.clone(), value };
+            self.changed.insert_mut(change.resource().clone(), Arc::new(changed));
+            self.unchecked.remove_mut(change.resource());
+            self.findings.remove_mut(change.resource());
+        }
+    }
+
+    fn confirmation(&mut self, body: &Confirmation, entry: EntryId) {
+        if let Some(confirmed) = &body.confirms {
+            self.asking.remove_mut(&body.step);
+            // A person's word stands until the resource is changed again.
+            for resource in self.looked_at.get(confirmed).cloned().iter().flat_map(|all| all.iter())
+            {
+                self.changed.remove_mut(resource);
+                self.unchecked.remove_mut(resource);
+                self.findings.remove_mut(resource);
+            }
+            return;
+        }
+        let mut differs = Vec::new();
+        for check in &body.checks {
+            match check.verdict {
+                CheckVerdict::Ok => {
+                    self.unchecked.remove_mut(&check.resource);
+                    self.findings.remove_mut(&check.resource);
+                }
+                CheckVerdict::Mismatch | CheckVerdict::Unknown => {
+                    self.findings.insert_mut(check.resource.clone(), Arc::new(check.clone()));
+                }
+            }
+            if check.verdict == CheckVerdict::Mismatch {
+                differs.push(format!(
+                    "`{}`, of which `{}` found {}",
+                    check.resource, check.verifier, check.found
+                ));
+            }
+        }
+        match body.mode {
+            ConfirmationMode::Strict if !differs.is_empty() => {
+                let message = format!("the world is not as it was left: {}", differs.join("; "));
+                let error = Failing { code: "confirmation_mismatch".to_owned(), message };
+                self.broken.get_or_insert_with(|| Arc::new((body.step.clone(), error)));
+            }
+            ConfirmationMode::Strict | ConfirmationMode::Human => {
+                let doubtful = body.checks.iter().filter(|check| check.verdict != CheckVerdict::Ok);
+                let resources: Vec<ResourceRef> =
+                    doubtful.map(|check| check.resource.clone()).collect();
+                if !resources.is_empty() {
+                    self.asking.insert_mut(body.step.clone());
+                    self.looked_at.insert_mut(entry, resources.into());
+                }
+            }
+            ConfirmationMode::Warn => {}
+        }
+    }
+
+    fn ask(&mut self, proposal: &Proposal) {
+        if self.asked.contains_key(&proposal.step) {
+            return;
+        }
+        let asked = Asked {
+            proposal: Arc::new(proposal.clone()),
+            first_sent: None,
+            unknown: false,
+            failures: 0,
+            turned_away: 0,
+            error: None,
+        };
+        self.asked.insert_mut(proposal.step.clone(), asked);
+    }
+
+    fn started(&mut self, proposal: &Proposal, at: UnixMs) {
+        self.ask(proposal);
+        self.change(&proposal.step, |asked| {
+            asked.first_sent.get_or_insert(at);
+        });
+        self.starts.enqueue_mut(at);
+        if self.starts.len() > STARTS {
+            self.starts.dequeue_mut();
+        }
+    }
+
+    /// Remembers what an undo will need to know, if the plan says how the effect is undone.
+    fn effect_done(&mut self, step: &StepId, result: &Content, entry: &Entry) {
+        if self.undo(step).is_some() || self.undo_spec(step).is_none() {
+            return;
+        }
+        let Some(asked) = self.asked.get(step) else { return };
+        let undoable = Undoable {
+            commit: entry.id(),
+            step: step.clone(),
+            proposal: Arc::clone(&asked.proposal),
+            result: result.clone(),
+        };
+        self.undoable.insert_mut(entry.seq(), Arc::new(undoable));
+    }
+
+    fn rollback(&mut self, body: &Compensation) {
+        let wanted: BTreeSet<EntryId> = body.undo.iter().map(|undo| undo.commit).collect();
+        let left = self.undoable.iter().filter(|(_, undoable)| !wanted.contains(&undoable.commit));
+        let left = left.map(|(seq, undoable)| (*seq, Arc::clone(undoable))).collect();
+        let undos = self.undoable.values().filter(|undoable| wanted.contains(&undoable.commit));
+        let undos =
+            undos.filter_map(|undoable| Some((undoable.step.undo().ok()?, Arc::clone(undoable))));
+        self.undos = Arc::new(undos.collect());
+        self.undoable = left;
+    }
+
+    fn change(&mut self, step: &StepId, change: impl FnOnce(&mut Asked)) {
+        if let Some(asked) = self.asked.get(step) {
+            let mut asked = asked.clone();
+            change(&mut asked);
+            self.asked.insert_mut(step.clone(), asked);
+        }
+    }
+
+    fn failure(
+        &mut self,
+        step: &StepId,
+        error: &Failing,
+        (outcome, certainty, dispatched): (Outcome, Certainty, bool),
+    ) {
+        if outcome != Outcome::RetryableFailure {
+            return self.end(step, error);
+        }
+        self.change(step, |asked| {
+            asked.error = Some(Arc::new(error.clone()));
+            if dispatched {
+                asked.failures += 1;
+            } else {
+                asked.turned_away += 1;
+            }
+            match certainty {
+                Certainty::Unknown => asked.unknown = true,
+                // One of several sends did not happen: that says nothing about the others.
+                Certainty::DidNotHappen if !asked.unknown => asked.first_sent = None,
+                Certainty::DidNotHappen | Certainty::Happened => {}
+            }
+        });
+    }
+
+    /// A refusal ends a step, unless it was a call of unknown outcome that was not to be sent again:
+    /// the doubt stays.
+    fn refusal(&mut self, step: &StepId, error: Failing) {
+        if self.asked.get(step).is_some_and(|asked| asked.unknown) {
+            self.change(step, |asked| asked.error = Some(Arc::new(error)));
+        } else {
+            self.end(step, &error);
+        }
+    }
+
+    fn did_not_happen(&mut self, step: &StepId) {
+        self.change(step, |asked| (asked.first_sent, asked.unknown) = (None, false));
+    }
+
+    fn settle(&mut self, step: &StepId, content: &Content, skipped: bool) {
+        self.asked.remove_mut(step);
+        self.results.insert_mut(step.clone(), Recorded { content: content.clone(), skipped });
+    }
+
+    fn end(&mut self, step: &StepId, error: &Failing) {
+        self.asked.remove_mut(step);
+        if self.broken.is_none() {
+            self.broken = Some(Arc::new((step.clone(), error.clone())));
+        }
+    }
+}
+
+impl PlanFacts {
+    fn new(plan: &Plan) -> Self {
+        let steps = plan
+            .steps
+            .iter()
+            .map(|step| (step.id.clone(), (step.clone(), OnceLock::new())))
+            .collect();
+        Self { hash: plan.hash, steps }
+    }
+}

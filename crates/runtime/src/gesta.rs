@@ -1,0 +1,252 @@
+//! Gesta in a program of one's own: a store, two keys and tools, and jobs run with them.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gesta_core::digest::Digest;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::json::Canon;
+use gesta_core::keys::PrivateKey;
+use gesta_core::projection::Status;
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+use gesta_core::trust::TrustRoot;
+use gesta_core::writ::Writ;
+use gesta_store::{Store, clock};
+use tokio::sync::watch;
+
+use crate::authority::{self, Keys, OWNER, WORKER};
+use crate::desk::{Listener, Options};
+use crate::error::RunError;
+use crate::home::{Belongings, Home, Order, Outcome, random};
+use crate::job::Compiled;
+use crate::tools::Catalogue;
+use crate::worker::Worker;
+
+/// Whose the jobs are and who acts in them.
+const TENANT: &str = "main";
+const PRINCIPAL: &str = "agent:main";
+
+/// Gesta, embedded: everything it takes to submit jobs, drive them and wait for what comes of them.
+/// Whatever kills the process, opening the same store again and running the job goes on where it
+/// stopped, and no effect happens twice.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use gesta_core::writ::Effect;
+/// use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError, Manifest};
+/// use gesta_runtime::{Gesta, Keys, job};
+/// use gesta_store::sqlite::{Options, SqliteStore};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// # let directory = tempfile::tempdir()?;
+/// # let directory = directory.path();
+/// let store = Arc::new(SqliteStore::open(directory.join("gesta.db"), Options::default())?);
+/// let double = Manifest::new("double".parse()?, Effect::Read);
+/// let tools = Catalogue::builder()
+///     .function(double, async |call: FunctionCall| {
+///         let args: serde_json::Value = serde_json::from_str(call.args.as_str())
+///             .map_err(|error| FunctionError::did_not_happen(error.to_string()))?;
+///         Ok::<_, FunctionError>(serde_json::json!(args["n"].as_i64().unwrap_or(0) * 2))
+///     })
+///     .build()?;
+/// let gesta = Gesta::open(store, Keys::kept_in(&directory.join("keys"))?, tools).await?;
+///
+/// let text = "job: twice\nsteps:\n  - { id: d, tool: double, args: { n: 21 } }\nanswer: ${steps.d.result}\n";
+/// let compiled = job::load("twice.yaml", text, gesta.tools())?;
+/// let id = gesta.submit(&compiled, &[], None).await?;
+/// let outcome = gesta.run(id).await?;
+/// assert_eq!(outcome.answer.map(|answer| answer.to_string()), Some("42".to_owned()));
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+pub struct Gesta {
+    home: Home,
+    keys: Keys,
+    root: Signed<Writ>,
+    listener: Option<Listener>,
+    trust: TrustRoot,
+}
+
+impl Keys {
+    /// The keys `owner.pem` and `worker.pem` of a directory; those that are not there are drawn.
+    pub fn kept_in(directory: &Path) -> Result<Self, RunError> {
+        let file =
+            |path: &Path, why: String| RunError::File { path: path.display().to_string(), why };
+        fs::create_dir_all(directory).map_err(|error| file(directory, error.to_string()))?;
+        let key = |name: &str| {
+            let path = directory.join(format!("{name}.pem"));
+            if !path.exists() {
+                let key = PrivateKey::from_seed(&random()?);
+                let pem = key.to_pem().map_err(|error| file(&path, error.to_string()))?;
+                keep_private(directory, &path, &pem)
+                    .map_err(|error| file(&path, error.to_string()))?;
+            }
+            let pem = read_private(&path).map_err(|error| file(&path, error.to_string()))?;
+            PrivateKey::from_pem(&pem).map_err(|error| file(&path, error.to_string()))
+        };
+        Ok(Self { owner: key(OWNER)?, worker: key(WORKER)? })
+    }
+}
+
+/// A new file that only its owner reads: whole, and durable on return. One that somebody else has made
+/// in the meantime stays as it is.
+fn keep_private(directory: &Path, path: &Path, text: &str) -> std::io::Result<()> {
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&partial)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    let linked = fs::hard_link(&partial, path);
+    fs::remove_file(&partial)?;
+    match linked {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => fs::File::open(directory)?.sync_all(),
+    }
+}
+
+/// Reads a private key, unless others could have read it too.
+fn read_private(path: &Path) -> std::io::Result<String> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let why = format!("it is open to others (mode {mode:04o}); run `chmod 600` on it");
+            return Err(std::io::Error::new(ErrorKind::PermissionDenied, why));
+        }
+    }
+    fs::read_to_string(path)
+}
+
+impl Gesta {
+    /// Opens a store with these keys and tools. One that is new gets a registry that knows the keys.
+    pub async fn open(
+        store: Arc<dyn Store>,
+        keys: Keys,
+        tools: Catalogue,
+    ) -> Result<Self, RunError> {
+        Self::open_with(store, keys, tools, Options::default()).await
+    }
+
+    /// As [`Self::open`], with workers that behave otherwise.
+    pub async fn open_with(
+        store: Arc<dyn Store>,
+        keys: Keys,
+        tools: Catalogue,
+        options: Options,
+    ) -> Result<Self, RunError> {
+        let now = now();
+        let registry = registry_of(&keys);
+        let known = authority::found_registry(&store, registry, &keys, now).await?;
+        let owner = known.into_iter().filter(|key| key.key == keys.owner.id()).collect();
+        let (tenant, principal) = (TENANT.parse(), PRINCIPAL.parse());
+        let (Ok(tenant), Ok(principal)) = (tenant, principal) else {
+            return Err(RunError::WorkerName(PRINCIPAL.to_owned()));
+        };
+        let root = authority::root_writ(&tenant, &principal, &keys.owner, now)?;
+        let home = Home::new(store, Arc::new(tools), registry, options)?;
+        Ok(Self { home, keys, root, listener: None, trust: TrustRoot::new(owner) })
+    }
+
+    /// Tells somebody of every entry, once it is durable.
+    #[must_use]
+    pub fn listening(mut self, listener: Listener) -> Self {
+        self.listener = Some(listener);
+        self
+    }
+
+    /// The tools, to compile jobs against.
+    pub fn tools(&self) -> &Catalogue {
+        &self.home.catalogue
+    }
+
+    /// What an outsider needs to verify this store: the owner's public key, as `trust.json` holds it.
+    pub fn trust_root(&self) -> &TrustRoot {
+        &self.trust
+    }
+
+    /// Submits a job with its input as named texts; the same key and content is the same job.
+    pub async fn submit(
+        &self,
+        job: &Compiled,
+        input: &[(&str, &str)],
+        key: Option<&str>,
+    ) -> Result<TrajectoryId, RunError> {
+        let input = input.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+        let input =
+            job.input(&input.collect()).map_err(|error| RunError::Input(error.to_string()))?;
+        self.submit_with(job, input, key).await
+    }
+
+    /// Submits a job with its input as one JSON object that fits the job.
+    pub async fn submit_with(
+        &self,
+        job: &Compiled,
+        input: Canon,
+        key: Option<&str>,
+    ) -> Result<TrajectoryId, RunError> {
+        let order = Order { job, input, budget: job.budget, key };
+        let authority = (self.root.clone(), &self.keys.owner);
+        Ok(self.home.submit(&order, authority, now()).await?.0)
+    }
+
+    /// Starts a worker: [`Worker::run`] drives whatever the store has to do until it is told to stop.
+    pub async fn worker(&self) -> Result<Worker, RunError> {
+        let name = "embedded".to_owned();
+        let with = Belongings { name, listener: self.listener.clone(), ..Belongings::default() };
+        self.home.start(self.keys.worker.clone(), with).await
+    }
+
+    /// Drives a job here until it has ended, or waits for a signal or a person.
+    pub async fn run(&self, job: TrajectoryId) -> Result<Outcome, RunError> {
+        let worker = self.worker().await?;
+        let (_stop, stopped) = watch::channel(false);
+        let outcome = loop {
+            worker.run_one(job, stopped.clone()).await?;
+            let row = self.home.store.trajectory(job).await?;
+            let waits = row.is_some_and(|row| {
+                row.summary.status == Status::Parked && row.summary.wake_at.is_none()
+            });
+            let outcome = self.home.outcome(job).await?;
+            if outcome.status.ended() || waits {
+                break outcome;
+            }
+            tokio::time::sleep(Duration::from_millis(self.home.options.poll_ms)).await;
+        };
+        worker.retire().await?;
+        Ok(outcome)
+    }
+
+    /// Waits until a job has ended that a worker drives, here or elsewhere.
+    pub async fn wait(&self, job: TrajectoryId) -> Result<Outcome, RunError> {
+        loop {
+            let outcome = self.home.outcome(job).await?;
+            if outcome.status.ended() {
+                return Ok(outcome);
+            }
+            tokio::time::sleep(Duration::from_millis(self.home.options.poll_ms)).await;
+        }
+    }
+}
+
+/// The registry of whoever holds the owner's key.
+fn registry_of(keys: &Keys) -> TrajectoryId {
+    let digest = Digest::of_parts(&[b"gesta.registry", keys.owner.id().as_bytes()]);
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(digest.as_bytes()).for_each(|(to, from)| *to = *from);
+    TrajectoryId::from_bytes(bytes)
+}
+
+fn now() -> UnixMs {
+    clock::system()()
+}

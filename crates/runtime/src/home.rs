@@ -1,0 +1,214 @@
+//! A place to run jobs: a store with its registry, the tools at hand, and how workers behave here. The
+//! command line and programs that embed Gesta come in by this door.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gesta_core::amounts::Budget;
+use gesta_core::body::RegistryHead;
+use gesta_core::content::Content;
+use gesta_core::digest::{Digest, Seed};
+use gesta_core::document::{Environment, Failing};
+use gesta_core::entry::{Body, Entry};
+use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::json::Canon;
+use gesta_core::keys::PrivateKey;
+use gesta_core::projection::Status;
+use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
+use gesta_core::writ::Writ;
+use gesta_store::{Store, StoreError};
+
+use crate::authority;
+use crate::desk::{Listener, OUTPUT_LIMITS, Options, no_policy};
+use crate::error::RunError;
+use crate::job::Compiled;
+use crate::jobs::{self, Submission, Submitted};
+use crate::spool::Spool;
+use crate::tools::Catalogue;
+use crate::worker::{Setup, Worker};
+
+/// How many entries are read at a time, from the end.
+const PAGE: u64 = 64;
+
+/// A place to run jobs.
+pub struct Home {
+    /// Where the chains are.
+    pub store: Arc<dyn Store>,
+    /// The tools.
+    pub catalogue: Arc<Catalogue>,
+    /// The registry that says whose signature counts.
+    pub registry: TrajectoryId,
+    /// How workers behave.
+    pub options: Options,
+    config: Digest,
+}
+
+/// A job and what it works on.
+pub struct Order<'a> {
+    /// The job, compiled against the tools of the place.
+    pub job: &'a Compiled,
+    /// Its input.
+    pub input: Canon,
+    /// What it may use at most.
+    pub budget: Budget,
+    /// The caller's key: the same key and content is the same job.
+    pub key: Option<&'a str>,
+}
+
+/// What a worker has beside the place it works in.
+#[derive(Default)]
+pub struct Belongings {
+    /// What it is called, before a number and digits that make it unlike any other.
+    pub name: String,
+    /// What this machine is called, for people.
+    pub host: String,
+    /// Who hears what happens.
+    pub listener: Option<Listener>,
+    /// Where reports go while the store cannot be reached.
+    pub spool: Option<Spool>,
+    /// Where workers of this machine show that they are alive.
+    pub presence: Option<PathBuf>,
+}
+
+/// How a job stands, and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How it stands.
+    pub status: Status,
+    /// Its answer, once it has completed.
+    pub answer: Option<Canon>,
+    /// Why it failed or was cancelled, if it was.
+    pub error: Option<Failing>,
+}
+
+impl Home {
+    /// A store whose registry is there, with these tools.
+    pub fn new(
+        store: Arc<dyn Store>,
+        catalogue: Arc<Catalogue>,
+        registry: TrajectoryId,
+        options: Options,
+    ) -> Result<Self, RunError> {
+        let config = options.digest()?;
+        Ok(Self { store, catalogue, registry, options, config })
+    }
+
+    /// What is in force here.
+    pub fn environment(&self) -> Environment {
+        let Self { config, catalogue, .. } = self;
+        Environment { config: *config, policy: no_policy(), tools: catalogue.digest() }
+    }
+
+    /// Submits a job with authority for exactly what it does, narrowed from a root writ by whoever
+    /// holds it. A crash leaves all of it or nothing.
+    pub async fn submit(
+        &self,
+        order: &Order<'_>,
+        (root, holder): (Signed<Writ>, &PrivateKey),
+        now: UnixMs,
+    ) -> Result<(TrajectoryId, Submitted), RunError> {
+        let principal = root.doc().principal.clone();
+        let trajectory = match order.key {
+            Some(key) => jobs::keyed(root.doc().tenant.as_str(), key),
+            None => TrajectoryId::from_bytes(random()?),
+        };
+        let narrowed = (trajectory, &order.job.tools, &order.budget);
+        let row = self.store.trajectory(self.registry).await?;
+        let submission = Submission {
+            trajectory,
+            key: order.key.map(str::to_owned),
+            principal,
+            seed: Seed::new(Digest::from_bytes(random()?)),
+            input: order.input.clone(),
+            plan: order.job.plan.clone(),
+            writs: authority::narrow(root, holder, narrowed, &self.catalogue, now)?,
+            environment: self.environment(),
+            registry: row.map(|row| RegistryHead { head: row.head, trajectory: self.registry }),
+        };
+        // Attempts and the job's beginning name the catalogue by its digest: its content is kept.
+        self.store.put_blob(self.catalogue.canonical().as_bytes()).await?;
+        let submitted = jobs::submit(&self.store, &submission, now).await?;
+        Ok((trajectory, submitted))
+    }
+
+    /// Starts a worker in this process.
+    pub async fn start(&self, key: PrivateKey, with: Belongings) -> Result<Worker, RunError> {
+        let Belongings { name, host, listener, spool, presence } = with;
+        let setup = Setup {
+            store: Arc::clone(&self.store),
+            worker: worker_id(&name)?,
+            key,
+            catalogue: Arc::clone(&self.catalogue),
+            registry: Some(self.registry),
+            config: self.config,
+            options: self.options.clone(),
+            listener,
+            spool,
+            presence,
+            host,
+        };
+        Worker::start(setup).await
+    }
+
+    /// How a job stands.
+    pub async fn outcome(&self, trajectory: TrajectoryId) -> Result<Outcome, RunError> {
+        let row = self.store.trajectory(trajectory).await?;
+        let row = row.ok_or(StoreError::NoTrajectory(trajectory))?;
+        let status = row.summary.status;
+        let mut outcome = Outcome { status, answer: None, error: None };
+        let mut after = row.head.seq + 1;
+        // What ended it is last, but for effects that arrived later.
+        while status.ended() && after > 0 {
+            let from = after.saturating_sub(PAGE);
+            let page = self.store.entries(trajectory, from, (after - from) as usize).await?;
+            for stored in page.iter().rev() {
+                let entry = Entry::from_bytes(&stored.bytes).map_err(|why| {
+                    let what = format!("entry {} of {trajectory}: {why}", stored.seq);
+                    StoreError::Damaged { what }
+                })?;
+                match &entry.payload().body {
+                    Body::Completed(completed) => {
+                        outcome.answer = Some(self.content(&completed.answer).await?);
+                        return Ok(outcome);
+                    }
+                    Body::Failed(stopped) | Body::Cancelled(stopped) => {
+                        outcome.error = Some(stopped.error.clone());
+                        return Ok(outcome);
+                    }
+                    _ => {}
+                }
+            }
+            after = from;
+        }
+        Ok(outcome)
+    }
+
+    async fn content(&self, content: &Content) -> Result<Canon, RunError> {
+        match content {
+            Content::Inline(value) => Ok(value.clone()),
+            Content::Blob(blob) => {
+                let what = || format!("blob {} is missing", blob.sha256);
+                let bytes = self.store.blob(blob.sha256).await?;
+                let bytes = bytes.ok_or_else(|| StoreError::Damaged { what: what() })?;
+                Ok(Canon::parse_within(&bytes, OUTPUT_LIMITS)?)
+            }
+        }
+    }
+}
+
+/// Bytes that nobody can guess: ids, seeds and keys.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], RunError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| RunError::Entropy(error.to_string()))?;
+    Ok(bytes)
+}
+
+/// `NAME-PID-RANDOM`: nobody else's, not even after the process number is used again.
+fn worker_id(name: &str) -> Result<WorkerId, RunError> {
+    let name: String = name.chars().filter(char::is_ascii_graphic).take(64).collect();
+    let name = if name.is_empty() { "worker" } else { &name };
+    let suffix = u32::from_be_bytes(random()?);
+    let id = format!("{name}-{}-{suffix:08x}", std::process::id());
+    id.parse().map_err(|_| RunError::WorkerName(name.to_owned()))
+}

@@ -1,0 +1,304 @@
+//! From a job file to a plan: everything is checked, and every problem found, before anything runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gesta_core::amounts::Budget;
+use gesta_core::body::{Plan, PlanStep, StepKind};
+use gesta_core::document::Recovery;
+use gesta_core::ids::{StepId, ToolName};
+use gesta_core::json::{Canon, JsonError, Limits, to_canonical_within};
+use gesta_core::writ::Effect;
+
+use super::calls::{Undos, check_calls};
+use super::check::{check_answer, needs_of};
+use super::file::{self, Draft};
+use super::graph::Graph;
+use super::input::{self, Input};
+use super::located::Located;
+use super::mermaid::mermaid;
+use super::problem::{Place, Problem, Problems, enough};
+use super::spec::{ANSWER, CallSpec, JobFacts, Spec, UndoSpec, Work};
+use super::step::{Call, Step, Work as Declared};
+use super::template::Template;
+use crate::tools::{Catalogue, Compensate};
+
+/// What an entry needs beside its plan: bytes, and levels of nesting.
+const ENVELOPE: Limits = Limits { max_bytes: 4096, max_depth: 4 };
+
+/// What a job's check asks of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolType {
+    /// The schema of its arguments, if it has one.
+    pub input_schema: Option<serde_json::Value>,
+    /// How it may be recovered.
+    pub recovery: Recovery,
+    /// What it does to the outside world.
+    pub effect: Effect,
+    /// The call that undoes it, unless a step says otherwise.
+    pub compensate: Option<Compensate>,
+}
+
+/// The tools that a job may call.
+pub trait Tools {
+    /// A tool; none if there is no such tool.
+    fn tool(&self, name: &ToolName) -> Option<ToolType>;
+    /// The names of all tools.
+    fn names(&self) -> Vec<ToolName>;
+    /// Why a tool may be missing, and what to do about it.
+    fn missing(&self, _: &ToolName) -> Option<String> {
+        None
+    }
+}
+
+impl Tools for Catalogue {
+    fn tool(&self, name: &ToolName) -> Option<ToolType> {
+        let tool = self.get(name)?;
+        Some(ToolType {
+            input_schema: serde_json::from_str(tool.input_schema().as_str()).ok(),
+            recovery: tool.manifest().recovery,
+            effect: tool.manifest().effect,
+            compensate: tool.manifest().compensate.clone(),
+        })
+    }
+
+    fn names(&self) -> Vec<ToolName> {
+        self.iter().map(|tool| tool.name().clone()).collect()
+    }
+
+    fn missing(&self, name: &ToolName) -> Option<String> {
+        let server = name.as_str().split_once('.')?.0;
+        let unpinned = self.unpinned_servers().iter().find(|known| known.as_str() == server)?;
+        Some(format!(
+            "MCP server `{unpinned}` is not pinned yet; `gesta tools pin` asks it what it offers"
+        ))
+    }
+}
+
+/// A job file that could be read.
+#[derive(Clone, Debug)]
+pub struct JobFile {
+    label: String,
+    draft: Draft,
+}
+
+/// A job that can be run.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// The job's name.
+    pub name: String,
+    /// What it is for.
+    pub description: Option<String>,
+    /// The plan.
+    pub plan: Plan,
+    /// What the job's writ is narrowed to.
+    pub budget: Budget,
+    /// The tools that it calls, those that undo among them.
+    pub tools: BTreeSet<ToolName>,
+    /// How many calls may be open at once.
+    pub parallel: u32,
+    inputs: Vec<Input>,
+    label: String,
+}
+
+/// Reads a job file, YAML or JSON. The label names it in problems.
+pub fn parse(label: &str, text: &str) -> Result<JobFile, Problems> {
+    let mut problems = Vec::new();
+    let draft = file::read(text, &mut problems);
+    Problems::check(label, problems)?;
+    Ok(JobFile { label: label.to_owned(), draft })
+}
+
+/// Reads and compiles a job file, and reports the problems of both at once.
+pub fn load(label: &str, text: &str, tools: &dyn Tools) -> Result<Compiled, Problems> {
+    let mut problems = Vec::new();
+    let draft = file::read(text, &mut problems);
+    compile(label, &draft, tools, problems)
+}
+
+impl JobFile {
+    /// The plan of the job, if everything it mentions is there and fits.
+    pub fn compile(&self, tools: &dyn Tools) -> Result<Compiled, Problems> {
+        compile(&self.label, &self.draft, tools, Vec::new())
+    }
+}
+
+impl Compiled {
+    /// The job's input from the command line: strings as they are, anything else as JSON.
+    pub fn input(&self, given: &BTreeMap<String, String>) -> Result<Canon, Problems> {
+        input::from_text(&self.inputs, given)
+            .map_err(|list| Problems { label: self.label.clone(), list })
+    }
+
+    /// The job's input from JSON: checked, with defaults filled in.
+    pub fn input_json(&self, value: &Canon) -> Result<Canon, Problems> {
+        input::from_json(&self.inputs, value)
+            .map_err(|list| Problems { label: self.label.clone(), list })
+    }
+
+    /// The plan as a Mermaid diagram.
+    pub fn mermaid(&self) -> String {
+        mermaid(&self.plan)
+    }
+}
+
+fn compile(
+    label: &str,
+    draft: &Draft,
+    tools: &dyn Tools,
+    mut problems: Vec<Problem>,
+) -> Result<Compiled, Problems> {
+    let undos = check_calls(draft, tools, &mut problems);
+    let mut needs = Vec::with_capacity(draft.steps.len());
+    for step in &draft.steps {
+        if enough(&problems) {
+            break;
+        }
+        needs.push((step.id.clone(), needs_of(step, draft, &mut problems)));
+    }
+    let graph = Graph::new(needs);
+    if let Some(answer) = &draft.answer {
+        check_answer(answer, draft, &mut problems);
+    }
+    let order = match graph.order() {
+        Ok(order) => order,
+        Err(cycles) => {
+            problems.extend(cycles.iter().map(|cycle| needs_itself(cycle, draft)));
+            Vec::new()
+        }
+    };
+    Problems::check(label, problems)?;
+    let too_large = |error: JsonError| {
+        let problem = Problem::new(
+            Place { line: 1, column: 1 },
+            format!("the plan of this job is too large: {error}"),
+        );
+        Problems::one(label, problem.hint("split the job"))
+    };
+    let called = draft.steps.iter().filter_map(|step| match &step.work {
+        Declared::Call(call) => Some(&call.tool),
+        _ => None,
+    });
+    let tools = called.chain(undos.values().map(|undo| &undo.tool)).cloned().collect();
+    let plan = plan(draft, &graph, &order, &undos, &tools).map_err(too_large)?;
+    Ok(Compiled {
+        name: draft.name.clone(),
+        description: draft.description.clone(),
+        plan,
+        budget: draft.budget,
+        tools,
+        parallel: draft.parallel,
+        inputs: draft.inputs.clone(),
+        label: label.to_owned(),
+    })
+}
+
+fn needs_itself(cycle: &[usize], draft: &Draft) -> Problem {
+    let steps: Vec<&Step> = cycle.iter().filter_map(|number| draft.steps.get(*number)).collect();
+    let names: Vec<String> =
+        steps.iter().chain(steps.first()).map(|step| format!("`{}`", step.id)).collect();
+    let place = steps.first().map(|step| step.place).unwrap_or_default();
+    Problem::new(place, format!("these steps wait for each other: {}", names.join(" needs ")))
+}
+
+fn plan(
+    draft: &Draft,
+    graph: &Graph,
+    order: &[usize],
+    undos: &Undos,
+    tools: &BTreeSet<ToolName>,
+) -> Result<Plan, JsonError> {
+    let mut steps = Vec::with_capacity(order.len() + 1);
+    for number in order {
+        let Some(step) = draft.steps.get(*number) else { continue };
+        let (kind, spec) = spec(step, undos.get(&step.id));
+        steps.push(PlanStep {
+            id: step.id.clone(),
+            kind,
+            needs: graph.needs(*number),
+            spec: spec.canon()?,
+        });
+    }
+    steps.push(answer(draft, graph)?);
+    let mut plan = Plan::new(steps)?.needing(tools);
+    plan.priority = draft.priority;
+    let room = Limits {
+        max_bytes: Limits::DEFAULT.max_bytes - ENVELOPE.max_bytes,
+        max_depth: Limits::DEFAULT.max_depth - ENVELOPE.max_depth,
+    };
+    to_canonical_within(&plan, room)?;
+    Ok(plan)
+}
+
+fn spec(step: &Step, undo: Option<&UndoSpec>) -> (StepKind, Spec) {
+    let when = step.when.as_ref().map(|slot| slot.expr.clone());
+    let spec = |when, work| Spec { confirm: step.confirm, job: None, when, work };
+    match &step.work {
+        Declared::Set(value) => {
+            (StepKind::Compute, spec(when, Work::Set { value: value.template.clone() }))
+        }
+        Declared::Wait { signal, until, for_ms } => {
+            let template = |located: &Located| located.template.clone();
+            let work = Work::Wait {
+                signal: signal.as_ref().map(template),
+                until: until.as_ref().map(template),
+                for_ms: *for_ms,
+            };
+            (StepKind::Wait, spec(when, work))
+        }
+        Declared::Call(declared) => {
+            let call = call(declared, undo);
+            let Some(over) = &declared.each else {
+                return (StepKind::Call, spec(when, Work::Call(call)));
+            };
+            let over = over.template.clone();
+            // A condition on the item is asked of each item, any other one of the step.
+            let (each, whole) = match when {
+                Some(when) if when.references().item() => (Some(when), None),
+                when => (None, when),
+            };
+            (StepKind::Loop, spec(whole, Work::Each { call, over, when: each }))
+        }
+    }
+}
+
+fn call(declared: &Call, undo: Option<&UndoSpec>) -> CallSpec {
+    CallSpec {
+        args: declared.args.template.clone(),
+        compensate: undo.cloned(),
+        on_cancel: declared.on_cancel,
+        retry: declared.retry,
+        timeout_ms: declared.timeout_ms,
+        tool: declared.tool.clone(),
+    }
+}
+
+/// The last step, which needs every step that no other needs, and so is reached only when all are done.
+fn answer(draft: &Draft, graph: &Graph) -> Result<PlanStep, JsonError> {
+    let leaves: Vec<StepId> =
+        graph.leaves().into_iter().filter_map(|leaf| graph.id(leaf).cloned()).collect();
+    let value = match &draft.answer {
+        Some(answer) => answer.template.clone(),
+        None => {
+            let results: BTreeMap<&str, String> = leaves
+                .iter()
+                .map(|leaf| (leaf.as_str(), format!("${{steps[\"{leaf}\"].result}}")))
+                .collect();
+            Template::unchecked(Canon::of(&results)?)
+        }
+    };
+    let mut needs: BTreeSet<StepId> = leaves.into_iter().collect();
+    needs.extend(value.references().steps);
+    let facts = JobFacts {
+        confirm: draft.confirm,
+        name: draft.name.clone(),
+        on_failure: draft.on_failure,
+        parallel: draft.parallel,
+    };
+    let spec = Spec { confirm: None, job: Some(facts), when: None, work: Work::Set { value } };
+    Ok(PlanStep {
+        id: Canon::of(ANSWER)?.read()?,
+        kind: StepKind::Compute,
+        needs: needs.into_iter().collect(),
+        spec: spec.canon()?,
+    })
+}

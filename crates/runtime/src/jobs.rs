@@ -1,0 +1,298 @@
+//! What people and programs ask of jobs: submit, signal, cancel, resolve, confirm. Each is one append by
+//! whoever asks, needs no worker, and is safe to ask twice.
+
+use std::sync::Arc;
+
+use gesta_core::body::{
+    CancelRequested, Confirmation, ConfirmationMode, Mandate, Plan, Purpose, RegistryHead,
+    Resolution, Root, Signal,
+};
+use gesta_core::content::{Content, MAX_INLINE_BYTES};
+use gesta_core::digest::{Digest, Seed};
+use gesta_core::document::{Environment, ResolutionStatement, ResolutionVerdict, ResolvedBy};
+use gesta_core::entry::{Author, Body, Entry};
+use gesta_core::ids::{Principal, SignalKey, StepId, TrajectoryId};
+use gesta_core::json::Canon;
+use gesta_core::keys::PrivateKey;
+use gesta_core::projection::ParkedOn;
+use gesta_core::signed::{Signed, Tag};
+use gesta_core::state::{AdmitError, Status, Why};
+use gesta_core::time::UnixMs;
+use gesta_core::writ::Writ;
+use gesta_store::{Chain, ChainError, Store, StoreError};
+
+use crate::desk::COMPILER;
+use crate::error::RunError;
+use crate::facts::Facts;
+
+/// A job to be run.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// The job's id: drawn, or [`keyed`].
+    pub trajectory: TrajectoryId,
+    /// The key it was made from, for errors.
+    pub key: Option<String>,
+    /// Who asks.
+    pub principal: Principal,
+    /// The seed of its random values: drawn, or [`seed_of`] a key.
+    pub seed: Seed,
+    /// What it works on.
+    pub input: Canon,
+    /// What is to be done.
+    pub plan: Plan,
+    /// The chain of writs down to the one that roots this job.
+    pub writs: Vec<Signed<Writ>>,
+    /// What is in force.
+    pub environment: Environment,
+    /// The registry, as it stands.
+    pub registry: Option<RegistryHead>,
+}
+
+/// What became of a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// It is a new job.
+    New,
+    /// The same job was submitted before.
+    Known,
+}
+
+/// The id of the job that a caller's key stands for.
+pub fn keyed(tenant: &str, key: &str) -> TrajectoryId {
+    let digest = Digest::of_parts(&[b"gesta.job", tenant.as_bytes(), key.as_bytes()]);
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(digest.as_bytes()).for_each(|(to, from)| *to = *from);
+    TrajectoryId::from_bytes(bytes)
+}
+
+/// Begins a job. A crash leaves all of it or nothing; the same submission again is the same job.
+pub async fn submit(
+    store: &Arc<dyn Store>,
+    submission: &Submission,
+    now: UnixMs,
+) -> Result<Submitted, RunError> {
+    let input = content(store, &submission.input).await?;
+    let mut chain = Chain::<Facts>::begin(Arc::clone(store), submission.trajectory);
+    let written = chain
+        .write(
+            |draft| {
+                if draft.state().head().is_some() {
+                    return Ok(());
+                }
+                let by = Author::Principal(submission.principal.clone());
+                let root = Root {
+                    compiler: COMPILER.to_owned(),
+                    principal: submission.principal.clone(),
+                    purpose: Purpose::Job(Mandate {
+                        delegated_by: None,
+                        environment: submission.environment,
+                        input: input.clone(),
+                        registry: submission.registry.clone(),
+                        writs: submission.writs.clone(),
+                    }),
+                    seed: submission.seed,
+                };
+                draft.push(now, by.clone(), Body::Root(Box::new(root)))?;
+                draft.push(now, by, Body::Plan(Box::new(submission.plan.clone())))?;
+                Ok::<_, RunError>(())
+            },
+            |()| (),
+        )
+        .await?;
+    if !written.entries.is_empty() {
+        return Ok(Submitted::New);
+    }
+    let facts = chain.view();
+    let same = facts.plan_hash() == Some(submission.plan.hash)
+        && facts.mandate().is_some_and(|mandate| mandate.input.digest() == input.digest());
+    if same {
+        return Ok(Submitted::Known);
+    }
+    Err(RunError::OtherJob {
+        key: submission.key.clone().unwrap_or_else(|| submission.trajectory.to_string()),
+        trajectory: submission.trajectory,
+    })
+}
+
+/// Sends a signal. The same id twice is the same signal; false when it was there already.
+pub async fn signal(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    by: &Principal,
+    (id, key): (SignalKey, SignalKey),
+    payload: &Canon,
+    now: UnixMs,
+) -> Result<bool, RunError> {
+    let payload = content(store, payload).await?;
+    let body = Body::Signal(Box::new(Signal { id, key, payload }));
+    match ask(store, trajectory, by, &body, now).await {
+        Err(RunError::Chain(ChainError::Admit(why))) if twice(&why, &Why::SignalTwice) => Ok(false),
+        other => other.map(|_| true),
+    }
+}
+
+/// What became of asking for a job to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It is to stop now.
+    New,
+    /// It was to stop already.
+    Known {
+        /// Whether what was done is undone.
+        compensate: bool,
+    },
+}
+
+/// Asks for a job to stop, and with `compensate` for what it did to be undone. The first to ask has
+/// decided that.
+pub async fn cancel(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    by: &Principal,
+    (reason, compensate): (&str, bool),
+    now: UnixMs,
+) -> Result<Cancelled, RunError> {
+    let body = CancelRequested { compensate, reason: reason.to_owned() };
+    let body = Body::CancelRequested(Box::new(body));
+    match ask(store, trajectory, by, &body, now).await {
+        Err(RunError::Chain(ChainError::Admit(why))) if twice(&why, &Why::CancelTwice) => {
+            let chain = Chain::load(Arc::clone(store), trajectory).await?;
+            Ok(Cancelled::Known { compensate: chain.state().cancelling().unwrap_or_default() })
+        }
+        other => other.map(|()| Cancelled::New),
+    }
+}
+
+/// An operator's answer to a doubt.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The step in doubt.
+    pub step: StepId,
+    /// What was found out.
+    pub verdict: ResolutionVerdict,
+    /// What it rests on.
+    pub evidence: Canon,
+    /// Whether "did not happen" is to be believed although the effect could still land.
+    pub forced: bool,
+}
+
+/// Resolves a doubt, signed by an operator.
+pub async fn resolve(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    by: &Principal,
+    key: &PrivateKey,
+    finding: &Finding,
+    now: UnixMs,
+) -> Result<Entry, RunError> {
+    let evidence = content(store, &finding.evidence).await?;
+    let mut chain = Chain::<Facts>::follow(Arc::clone(store), trajectory).await?;
+    let step = &finding.step;
+    let written = chain
+        .write(
+            |draft| {
+                let (doubt, dead_at) = match draft.state().step(step).map(|step| &step.status) {
+                    Some(Status::InDoubt { entry, opened }) => (*entry, opened.dead_at),
+                    Some(Status::Blocked { entry }) => (*entry, UnixMs(0)),
+                    _ => return Err(RunError::NoDoubt { trajectory, step: step.clone() }),
+                };
+                let now = now.max(draft.state().at());
+                let denied = finding.verdict == ResolutionVerdict::DidNotHappen;
+                if denied && !finding.forced && now < dead_at {
+                    return Err(RunError::TooEarly { step: step.clone(), dead_at_ms: dead_at.0 });
+                }
+                let statement = Signed::sign(
+                    ResolutionStatement {
+                        at: now,
+                        doubt,
+                        evidence: evidence.clone(),
+                        forced: finding.forced,
+                        key: key.id(),
+                        source: ResolvedBy::Operator,
+                        type_: Tag::default(),
+                        verdict: finding.verdict.clone(),
+                    },
+                    key,
+                )?;
+                let body = Body::Resolution(Box::new(Resolution { statement, step: step.clone() }));
+                draft.push(now, Author::Principal(by.clone()), body)?;
+                Ok(())
+            },
+            |()| (),
+        )
+        .await?;
+    written.entries.into_iter().next().ok_or(ChainError::Empty.into())
+}
+
+/// Lets a step go on although the world differs from what was recorded, or could not be checked; every
+/// step of the job that waits for that, if none is named.
+pub async fn confirm(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    by: &Principal,
+    step: Option<&StepId>,
+    now: UnixMs,
+) -> Result<Vec<Entry>, RunError> {
+    let mut chain = Chain::load(Arc::clone(store), trajectory).await?;
+    let written = chain
+        .write(
+            |draft| {
+                let parked: Vec<_> = draft
+                    .state()
+                    .parked()
+                    .filter(|row| row.on == ParkedOn::Confirmation)
+                    .filter(|row| step.is_none_or(|step| *step == row.step))
+                    .collect();
+                if parked.is_empty() {
+                    return Err(RunError::NothingToConfirm(trajectory));
+                }
+                let now = now.max(draft.state().at());
+                for row in parked {
+                    let body = Confirmation {
+                        checks: Vec::new(),
+                        confirms: Some(row.entry),
+                        mode: ConfirmationMode::Human,
+                        step: row.step,
+                    };
+                    let body = Body::Confirmation(Box::new(body));
+                    draft.push(now, Author::Principal(by.clone()), body)?;
+                }
+                Ok(())
+            },
+            |()| (),
+        )
+        .await?;
+    Ok(written.entries)
+}
+
+/// Appends one entry on someone's behalf.
+async fn ask(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    by: &Principal,
+    body: &Body,
+    now: UnixMs,
+) -> Result<(), RunError> {
+    let mut chain = Chain::load(Arc::clone(store), trajectory).await?;
+    if chain.state().ended().is_some() {
+        return Err(RunError::Ended(trajectory));
+    }
+    chain
+        .append(|admission| {
+            admission.push(now, Author::Principal(by.clone()), body.clone())?;
+            Ok(())
+        })
+        .await?;
+    Ok(())
+}
+
+fn twice(error: &AdmitError, why: &Why) -> bool {
+    matches!(error, AdmitError::Illegal(illegal) if illegal.why == *why)
+}
+
+async fn content(store: &Arc<dyn Store>, value: &Canon) -> Result<Content, StoreError> {
+    if value.as_bytes().len() <= MAX_INLINE_BYTES {
+        return Ok(Content::Inline(value.clone()));
+    }
+    store.put_blob(value.as_bytes()).await.map(Content::Blob)
+}

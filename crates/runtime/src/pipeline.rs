@@ -1,0 +1,574 @@
+//! The path of a call, read from top to bottom.
+//!
+//! 1 recall, 2 propose, 3 decide, 4 permit, 5 start: [`open`], inside one append.
+//! 6 gate, 7 dispatch, 8 examine: [`carry_out`], under a ticket.
+//! 9 settle: [`settle`], inside the next append, together with what may start then.
+//!
+//! There are two commit points, and both are marked. Everything else may be lost at any moment.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use gesta_core::amounts::Amounts;
+use gesta_core::body::{Proposal, Rejection, Started, external_key, step_seed};
+use gesta_core::content::{BlobRef, Content};
+use gesta_core::digest::EntryId;
+use gesta_core::document::{
+    CallResult, Certainty, Decision, EffectReport, Failing, Outcome, Permit, ReceiptResult,
+    Settlement, Verdict,
+};
+use gesta_core::entry::Body;
+use gesta_core::guardian::{self, Inputs, Judgement, ToolFacts};
+use gesta_core::ids::{StepId, ToolName};
+use gesta_core::json::Canon;
+use gesta_core::keys::Sign as _;
+use gesta_core::signed::{Signed, Tag};
+use gesta_core::state::Status;
+use gesta_core::time::UnixMs;
+use gesta_core::writ::Effect;
+use gesta_store::Draft;
+use tokio::time::Instant;
+
+use crate::clock::millis;
+use crate::closing;
+use crate::cut;
+use crate::desk::{Desk, failing};
+use crate::effects;
+use crate::error::RunError;
+use crate::facts::Facts;
+use crate::limits::{self, Slot};
+use crate::signer::Signer;
+use crate::tools::{Call, Reply, Tool};
+
+/// A permit is never good for longer, however long the lease.
+const DISPATCH_WITHIN_MS: u64 = 5 * 60 * 1000;
+/// How many times in a row the gate may turn a step away before the step fails.
+const TURNED_AWAY_MOST: u64 = 10;
+
+/// What a step wants done.
+pub(crate) struct Ask {
+    /// The proposal; a step that was proposed before proposes the same bytes again.
+    pub(crate) proposal: Proposal,
+    /// How long the tool may take, if the step says so.
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+/// How an ask went.
+pub(crate) enum Opening {
+    /// `started` is part of the append.
+    Started(Box<Prepared>),
+    /// The Guardian said no, and that is part of the append.
+    Refused,
+    /// The tool is busy. Nothing was added.
+    Busy,
+}
+
+/// A call whose `started` is on its way. Worth nothing until the append is durable.
+pub(crate) struct Prepared {
+    started: EntryId,
+    decision: Signed<Decision>,
+    permit: Signed<Permit>,
+    proposal: Proposal,
+    timeout_ms: u64,
+    signatures_hold: OnceLock<bool>,
+    slot: Option<Slot>,
+}
+
+impl Prepared {
+    /// The gate's costliest question, asked while the append syncs.
+    pub(crate) fn check_signatures(&self, signer: &Signer) {
+        self.signatures_hold
+            .get_or_init(|| self.decision.is_by(signer) && self.permit.is_by(signer));
+    }
+
+    pub(crate) fn started(&self) -> EntryId {
+        self.started
+    }
+
+    /// The ticket. Called only with what a durable append made.
+    pub(crate) fn into_ticket(self) -> Ticket {
+        Ticket(Box::new(self))
+    }
+}
+
+/// The proof that `started` is durable. Not to be cloned; dispatch consumes it.
+pub(crate) struct Ticket(Box<Prepared>);
+
+impl Ticket {
+    pub(crate) fn started(&self) -> EntryId {
+        self.0.started
+    }
+
+    pub(crate) fn proposal(&self) -> &Proposal {
+        &self.0.proposal
+    }
+
+    /// Whether the call changes nothing.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.0.permit.doc().effect == Effect::Read
+    }
+
+    /// Whether the call may be abandoned when its result is no use to anyone.
+    pub(crate) fn may_abandon(&self) -> bool {
+        self.0.permit.doc().recovery == gesta_core::document::Recovery::Safe
+    }
+}
+
+/// A call that is over, as far as this worker is concerned.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) step: StepId,
+    pub(crate) started: EntryId,
+    pub(crate) proposal: Proposal,
+    pub(crate) at: UnixMs,
+    pub(crate) how: How,
+}
+
+impl Ended {
+    /// What was received, if it is kept.
+    pub(crate) fn output(&self) -> Option<BlobRef> {
+        match &self.how {
+            How::Failed { output, .. } => *output,
+            How::TurnedAway(_) | How::Succeeded { .. } => None,
+        }
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub(crate) enum How {
+    /// The gate turned it away: nothing was sent.
+    TurnedAway(Failing),
+    /// It succeeded.
+    Succeeded {
+        /// What it returned,
+        value: Canon,
+        /// and where that is kept.
+        observation: Content,
+        /// What it cost.
+        cost: Amounts,
+    },
+    /// It failed, or nobody knows.
+    Failed {
+        /// What is known of the effect.
+        certainty: Certainty,
+        /// Whether the same call may succeed later.
+        retryable: bool,
+        /// What it cost.
+        cost: Amounts,
+        /// What went wrong.
+        error: Failing,
+        /// When the other side asks to be tried again, in milliseconds.
+        retry_after_ms: u64,
+        /// What was received, as it was received.
+        output: Option<BlobRef>,
+    },
+}
+
+impl How {
+    /// A failure of which nothing but this is known.
+    pub(crate) fn failed(certainty: Certainty, error: Failing) -> Self {
+        let cost = Amounts::default();
+        Self::Failed { certainty, retryable: false, cost, error, retry_after_ms: 0, output: None }
+    }
+}
+
+#[cfg(feature = "sabotage")]
+impl Ended {
+    fn sabotaged(mut self, sabotage: Option<crate::Sabotage>) -> Self {
+        if sabotage == Some(crate::Sabotage::RetryUnknown)
+            && let How::Failed { certainty, .. } = &mut self.how
+            && *certainty == Certainty::Unknown
+        {
+            *certainty = Certainty::DidNotHappen;
+        }
+        self
+    }
+}
+
+#[cfg(feature = "sabotage")]
+impl Prepared {
+    /// A ticket for a call whose `started` is not durable.
+    pub(crate) fn forge_ticket(&self) -> Ticket {
+        Ticket(Box::new(Self {
+            started: self.started,
+            decision: self.decision.clone(),
+            permit: self.permit.clone(),
+            proposal: self.proposal.clone(),
+            timeout_ms: self.timeout_ms,
+            signatures_hold: OnceLock::new(),
+            slot: None,
+        }))
+    }
+}
+
+/// Steps 1 to 5. Adds `started` or `rejection` to the append.
+pub(crate) fn open(
+    desk: &Desk,
+    draft: &mut Draft<Facts>,
+    ask: Ask,
+    now: UnixMs,
+) -> Result<Opening, RunError> {
+    // 1. recall: `State::next` offers no start for a step that has a result.
+    // 2. propose: the arguments are resolved; what was frozen before is asked for again.
+    let Ask { proposal, timeout_ms } = ask;
+    let step = &proposal.step;
+    let tool = desk.shared.catalogue.get(&proposal.tool);
+    let Ok(slot) = limits::slot(desk, tool, timeout_ms) else { return Ok(Opening::Busy) };
+
+    // 3. decide: pure, signed, on this very head.
+    let decision = decide(desk, draft, &proposal, tool, now)?;
+    let tool = match (decision.doc().verdict, tool) {
+        (Verdict::Allow, Some(tool)) => tool,
+        _ => return refuse(desk, draft, proposal, decision, now),
+    };
+
+    // 4. permit: exactly this effect, once, until then.
+    let timeout_ms = timeout_ms.unwrap_or(tool.manifest().timeout.ms());
+    let permit = permit(desk, draft, &proposal, &decision, tool, timeout_ms, now)?;
+
+    // 5. start.
+    let generation = permit.doc().generation;
+    let seed = draft.state().seed().map(|root| step_seed(root, step, generation));
+    let compensates = draft.state().undoes(step);
+    let body = Body::Started(Box::new(Started {
+        compensates,
+        decision: decision.clone(),
+        permit: permit.clone(),
+        proposal: proposal.clone(),
+        seed: seed.ok_or(RunError::NotBegun)?,
+    }));
+    // COMMIT POINT, once the append is durable: from here the effect may have happened.
+    let started = draft.push(now, desk.author(), body)?.id();
+    Ok(Opening::Started(Box::new(Prepared {
+        started,
+        decision,
+        permit,
+        proposal,
+        timeout_ms,
+        signatures_hold: OnceLock::new(),
+        slot,
+    })))
+}
+
+/// Steps 6 to 8. The ticket is consumed.
+pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
+    let Ticket(mut prepared) = ticket;
+    let (started, step) = (prepared.started, prepared.proposal.step.clone());
+
+    // 6. gate: immediately before dispatch. The deadline counts from before it, so that a worker
+    // that is frozen right here cannot send for longer than the permit allows for.
+    let begun = Instant::now();
+    let how = match gate(&desk, &prepared) {
+        Err(error) => How::TurnedAway(error),
+        Ok(()) => {
+            cut::here("after_gate");
+            // 7. dispatch: secrets are resolved in there and never come out.
+            let deadline = begun + Duration::from_millis(prepared.timeout_ms);
+            prepared.slot.iter_mut().for_each(|slot| slot.sent(deadline));
+            let reply = dispatch(&desk, &prepared, deadline).await;
+            prepared.slot.iter_mut().for_each(Slot::answered);
+            cut::here("after_dispatch");
+            // 8. examine.
+            let wall_ms = millis(begun.elapsed());
+            let how = examine(&desk, &prepared.proposal.tool, reply, wall_ms).await;
+            cut::here("after_examine");
+            how
+        }
+    };
+    Ended { step, started, proposal: prepared.proposal, at: desk.shared.pulse.now(), how }
+}
+
+/// Step 9. Adds the entry that closes the call to the append.
+pub(crate) fn settle(
+    desk: &Desk,
+    draft: &mut Draft<Facts>,
+    ended: &Ended,
+    evidence: Option<&Signed<EffectReport>>,
+    now: UnixMs,
+) -> Result<(), RunError> {
+    let Some(step) = draft.state().step(&ended.step) else { return Ok(()) };
+    let opened = match &step.status {
+        Status::Open(opened) if opened.started == ended.started => (**opened).clone(),
+        // Someone else closed it. What the chain does not know yet is late; the rest is settled.
+        _ if step.unaccounted.contains(&ended.started) => {
+            let report = match evidence {
+                Some(report) => report.clone(),
+                None => match desk.report(ended, draft.state())? {
+                    Some(report) => report,
+                    None => return Ok(()),
+                },
+            };
+            effects::take_up(desk, draft, &report, now)?;
+            return Ok(());
+        }
+        _ => return Ok(()),
+    };
+    #[cfg(feature = "sabotage")]
+    let ended = &ended.clone().sabotaged(desk.shared.options.sabotage);
+    // COMMIT POINT, once the append is durable: it is done and provable.
+    match &ended.how {
+        How::Succeeded { value, observation, cost } => {
+            let delta = match evidence.map(|report| &report.doc().result) {
+                Some(CallResult::Succeeded(settlement)) => Ok(settlement.delta.clone()),
+                _ => desk.delta(&ended.proposal, value, draft.state().world()),
+            };
+            match delta {
+                Ok(delta) => {
+                    let settlement =
+                        Settlement { cost: *cost, delta, observation: observation.clone() };
+                    closing::commit(desk, draft, &opened, ended, settlement, evidence, now)
+                }
+                Err(error) => {
+                    let how = (Outcome::PermanentFailure, Certainty::Happened, true);
+                    closing::fail(desk, draft, &opened, ended, how, *cost, &error, None, now)
+                }
+            }
+        }
+        How::TurnedAway(error) => {
+            let again = draft.view().asked(&ended.step).map_or(0, |asked| asked.turned_away);
+            let outcome = closing::retryable(again + 1 < TURNED_AWAY_MOST || opened.again);
+            let how = (outcome, Certainty::DidNotHappen, false);
+            closing::fail(desk, draft, &opened, ended, how, Amounts::default(), error, None, now)
+        }
+        How::Failed { certainty, retryable, cost, error, .. } => match certainty {
+            // What did not happen this time may have happened the time before.
+            Certainty::DidNotHappen if opened.again => {
+                closing::unknown(desk, draft, &opened, ended, error, now)
+            }
+            Certainty::Unknown => closing::unknown(desk, draft, &opened, ended, error, now),
+            Certainty::Happened => {
+                let how = (Outcome::PermanentFailure, *certainty, true);
+                closing::fail(desk, draft, &opened, ended, how, *cost, error, evidence, now)
+            }
+            Certainty::DidNotHappen => {
+                let left = desk.tries_left(draft.view(), &ended.proposal);
+                let how = (closing::retryable(*retryable && left), *certainty, true);
+                let free = Amounts::default();
+                closing::fail(desk, draft, &opened, ended, how, free, error, evidence, now)
+            }
+        },
+    }
+}
+
+fn decide(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    proposal: &Proposal,
+    tool: Option<&Tool>,
+    now: UnixMs,
+) -> Result<Signed<Decision>, RunError> {
+    let state = draft.state();
+    let registry = desk.shared.registry();
+    let options = &desk.shared.options;
+    let inputs = Inputs {
+        now,
+        tool: tool.map(facts),
+        writ: desk.writ.clone(),
+        writ_chain: &desk.writ_chain,
+        mismatches: tool
+            .map(|tool| tool.check_input(&proposal.args).iter().map(ToString::to_string).collect())
+            .unwrap_or_default(),
+        preconditions: desk
+            .shared
+            .rules(&proposal.tool)
+            .map(|rules| rules.preconditions(&proposal.args, state.world()))
+            .unwrap_or_default(),
+        registry: registry.as_ref().map(|state| state.registry()),
+        rate: options.rate.map(|rate| {
+            let since = UnixMs(now.0.saturating_sub(rate.per_ms));
+            (rate, draft.view().starts_since(since))
+        }),
+        max_args_bytes: options.max_args_bytes,
+    };
+    let Judgement { verdict, reason, trace } = guardian::judge(proposal, state, &inputs)?;
+    desk.sign(Decision {
+        at: now,
+        environment: desk.shared.environment_digest,
+        key: desk.shared.key.id(),
+        parent: state.head().map(|head| head.id).ok_or(RunError::NotBegun)?,
+        proposal: proposal.id()?,
+        reason,
+        registry: registry.as_ref().and_then(|state| state.head()),
+        step: proposal.step.clone(),
+        trace,
+        trajectory: desk.trajectory,
+        type_: Tag::default(),
+        verdict,
+        writ: state.writ().map(|(id, _)| id).ok_or(RunError::NotBegun)?,
+    })
+}
+
+fn refuse(
+    desk: &Desk,
+    draft: &mut Draft<Facts>,
+    proposal: Proposal,
+    decision: Signed<Decision>,
+    now: UnixMs,
+) -> Result<Opening, RunError> {
+    let reason = decision.doc().reason.ok_or(RunError::NotBegun)?;
+    let result = ReceiptResult::Refused { reason };
+    let receipt =
+        closing::receipt(desk, draft, &proposal.step, None, Amounts::default(), result, now)?;
+    let body = Rejection { decision, proposal, receipt };
+    draft.push(now, desk.author(), Body::Rejection(Box::new(body)))?;
+    Ok(Opening::Refused)
+}
+
+fn permit(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    proposal: &Proposal,
+    decision: &Signed<Decision>,
+    tool: &Tool,
+    timeout_ms: u64,
+    now: UnixMs,
+) -> Result<Signed<Permit>, RunError> {
+    let state = draft.state();
+    let manifest = tool.manifest();
+    let step = state.step(&proposal.step);
+    // What nobody knows about does not become harmless by being sent again: the class stays.
+    let before = step.and_then(|step| match &step.status {
+        Status::Unknown { opened, .. } => Some(&**opened),
+        _ => None,
+    });
+    let dispatch_by = desk.shared.pulse.lease_ends().min(now.plus(DISPATCH_WITHIN_MS)).max(now);
+    let dead_at =
+        dispatch_by.plus(timeout_ms).plus(manifest.settle.ms()).plus(desk.shared.options.skew_ms);
+    desk.sign(Permit {
+        attempt: desk.attempt,
+        dead_at,
+        decision: decision.id(),
+        dispatch_by,
+        effect: before.map_or(manifest.effect, |opened| opened.effect),
+        generation: step.map_or(1, |step| step.generation),
+        idempotency_key: proposal.idempotency_key(desk.trajectory),
+        key: desk.shared.key.id(),
+        recovery: before.map_or(manifest.recovery, |opened| opened.recovery),
+        reserve: manifest.cost,
+        type_: Tag::default(),
+    })
+}
+
+/// Every reason not to send what was permitted a moment ago.
+fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
+    let Prepared { decision, permit, proposal, .. } = prepared;
+    let shared = &desk.shared;
+    #[cfg(feature = "sabotage")]
+    if shared.options.sabotage == Some(crate::Sabotage::IgnoreFence) {
+        return Ok(());
+    }
+    prepared.check_signatures(&shared.key);
+    if prepared.signatures_hold.get() != Some(&true) {
+        return Err(failing("gate_signature", "the decision or the permit is not signed"));
+    }
+    if decision.doc().verdict != Verdict::Allow || permit.doc().decision != decision.id() {
+        return Err(failing("gate_verdict", "the permit does not rest on an allowing decision"));
+    }
+    if shared.pulse.now() > permit.doc().dispatch_by {
+        return Err(failing("gate_too_late", "the permit has expired"));
+    }
+    if !desk.held() {
+        return Err(failing("gate_lease_lost", "the lease may have ended"));
+    }
+    if prepared.slot.as_ref().is_some_and(|slot| !slot.holds()) {
+        return Err(failing("gate_limit", "the share of a limit may have ended"));
+    }
+    if proposal.idempotency_key(desk.trajectory) != permit.doc().idempotency_key {
+        return Err(failing("gate_digest", "what is about to run is not what was permitted"));
+    }
+    if shared.environment_digest != decision.doc().environment {
+        return Err(failing("gate_environment", "tools, policy or configuration have changed"));
+    }
+    let registry = shared.registry();
+    let changed = shared.catalogue.get(&proposal.tool).and_then(Tool::frozen);
+    match desk.frozen(&proposal.tool, registry.as_deref()).or(changed) {
+        Some(frozen) => Err(failing("gate_frozen", frozen)),
+        None => Ok(()),
+    }
+}
+
+/// The only call site of a tool's driver for an effect.
+async fn dispatch(desk: &Desk, prepared: &Prepared, deadline: Instant) -> Reply {
+    let Prepared { permit, proposal, .. } = prepared;
+    let permit = permit.doc();
+    let call = Call {
+        trajectory: desk.trajectory,
+        step: proposal.step.clone(),
+        attempt: permit.attempt,
+        key: external_key(desk.trajectory, &proposal.step, permit.generation),
+        args: proposal.args.clone(),
+        deadline,
+        progress: desk.progress(proposal),
+    };
+    match desk.shared.catalogue.get(&proposal.tool) {
+        Some(tool) => tool.call(call).await,
+        None => not_there(&proposal.tool),
+    }
+}
+
+fn not_there(tool: &ToolName) -> Reply {
+    Reply::Failed {
+        certainty: Certainty::DidNotHappen,
+        retryable: false,
+        retry_after_ms: None,
+        error: failing("unknown_tool", &format!("the catalogue has no tool `{tool}`")),
+        output: Vec::new(),
+    }
+}
+
+/// What the Guardian must know of a tool.
+fn facts(tool: &Tool) -> ToolFacts {
+    let manifest = tool.manifest();
+    ToolFacts {
+        effect: manifest.effect,
+        reserve: manifest.cost,
+        frozen: tool.frozen().map(str::to_owned),
+    }
+}
+
+/// From what the tool returned to what may be recorded of it.
+async fn examine(desk: &Desk, tool: &ToolName, reply: Reply, wall_ms: u64) -> How {
+    let tool = desk.shared.catalogue.get(tool);
+    let cost_of = |stated: Option<Amounts>| {
+        let declared = tool.map_or(Amounts::ONE_CALL, |tool| tool.manifest().cost);
+        let cost = stated.unwrap_or(declared);
+        Amounts { calls: cost.calls.max(1), wall_ms, ..cost }
+    };
+    let (output, stated) = match reply {
+        Reply::Answered { output, cost } => (output, cost),
+        Reply::Failed { certainty, retryable, retry_after_ms, error, output } => {
+            let cost = match certainty {
+                Certainty::Happened => cost_of(None),
+                Certainty::DidNotHappen | Certainty::Unknown => Amounts::default(),
+            };
+            let output = if output.is_empty() { None } else { Some(desk.keep(&output).await) };
+            let retry_after_ms = retry_after_ms.unwrap_or(0);
+            return How::Failed { certainty, retryable, cost, error, retry_after_ms, output };
+        }
+    };
+    let cost = cost_of(stated);
+    match on_contract(tool, &output) {
+        Ok(value) => {
+            let observation = desk.content(&value).await;
+            How::Succeeded { value, observation, cost }
+        }
+        Err(why) => {
+            // The effect happened. Its raw bytes are all there is to look at afterwards.
+            let output = Some(desk.keep(&output).await);
+            let error = failing("connector_contract_drift", &why);
+            let certainty = Certainty::Happened;
+            How::Failed { certainty, retryable: false, cost, error, retry_after_ms: 0, output }
+        }
+    }
+}
+
+fn on_contract(tool: Option<&Tool>, output: &[u8]) -> Result<Canon, String> {
+    let value = Canon::parse_within(output, crate::desk::OUTPUT_LIMITS)
+        .map_err(|error| format!("the output is not strict JSON: {error}"))?;
+    match tool.and_then(|tool| tool.check_output(&value).into_iter().next()) {
+        None => Ok(value),
+        Some(mismatch) => Err(format!("the output does not fit the tool's schema: {mismatch}")),
+    }
+}

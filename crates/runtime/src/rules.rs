@@ -1,0 +1,158 @@
+//! What a tool's declaration says of the world: what must hold before a call, and what a call
+//! changes. Expressions over `args`, `result` and the world, compiled when the catalogue is loaded.
+
+use gesta_core::body::ConfirmationMode;
+use gesta_core::document::Failing;
+use gesta_core::ids::{ResourceType, ToolName};
+use gesta_core::json::Canon;
+use gesta_core::world::{Change, Delta, ResourceRef, World};
+
+use crate::desk::failing;
+use crate::job::{EvalError, Expr, ExprError, Template, evaluate_with, test_with};
+use crate::tools::Manifest;
+
+/// A tool's rules, compiled.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    preconditions: Vec<Expr>,
+    changes: Vec<Rule>,
+    verify: Vec<VerifyRule>,
+}
+
+/// How a resource that the tool changed is verified, compiled.
+#[derive(Clone, Debug)]
+pub(crate) struct VerifyRule {
+    type_: ResourceType,
+    pub(crate) verifier: ToolName,
+    pub(crate) args: Template,
+    pub(crate) holds: Expr,
+    pub(crate) confirm: Option<ConfirmationMode>,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    type_: ResourceType,
+    id: Template,
+    value: Template,
+    retract: bool,
+}
+
+impl Rules {
+    /// Compiles what a manifest declares.
+    pub(crate) fn of(manifest: &Manifest) -> Result<Self, ExprError> {
+        let preconditions = manifest
+            .preconditions
+            .iter()
+            .map(|text| {
+                let expr = Expr::of(text)?;
+                expr.check(&["args", "world"])?;
+                Ok(expr)
+            })
+            .collect::<Result<_, ExprError>>()?;
+        let changes = manifest
+            .changes
+            .iter()
+            .map(|change| {
+                let template = |text: &str| {
+                    let template = Template::of(&format!("${{{text}}}").into())?;
+                    template.check(&["args", "result"])?;
+                    Ok::<_, ExprError>(template)
+                };
+                Ok(Rule {
+                    type_: change.type_.clone(),
+                    id: template(&change.id)?,
+                    value: template(change.value.as_deref().unwrap_or("result"))?,
+                    retract: change.retract,
+                })
+            })
+            .collect::<Result<_, ExprError>>()?;
+        let verify = manifest
+            .verify
+            .iter()
+            .map(|verify| {
+                Ok(VerifyRule {
+                    type_: verify.type_.clone(),
+                    verifier: verify.verifier.clone(),
+                    args: Template::of(&verify.args)?,
+                    holds: Expr::of(&verify.holds)?,
+                    confirm: verify.confirm,
+                })
+            })
+            .collect::<Result<_, ExprError>>()?;
+        Ok(Self { preconditions, changes, verify })
+    }
+
+    /// How a resource that the tool changed is verified, if it is.
+    pub(crate) fn verify(&self, resource: &ResourceRef) -> Option<&VerifyRule> {
+        self.verify.iter().find(|verify| verify.type_ == resource.type_)
+    }
+
+    /// Whether anything that the tool changes is verified.
+    pub(crate) fn verifies(&self) -> bool {
+        !self.verify.is_empty()
+    }
+
+    /// Whether a call looks at the world before it is made.
+    pub(crate) fn looks_at_world(&self) -> bool {
+        self.preconditions.iter().any(|expr| expr.references().names.contains("world"))
+    }
+
+    /// Each condition, with what became of it.
+    pub(crate) fn preconditions(
+        &self,
+        args: &Canon,
+        world: &World,
+    ) -> Vec<(String, Result<bool, String>)> {
+        self.preconditions
+            .iter()
+            .map(|expr| {
+                let outcome = test_with(expr, &[("args", args)], Some(world));
+                (expr.source().to_owned(), outcome.map_err(|error| error.to_string()))
+            })
+            .collect()
+    }
+
+    /// What a call changes, given what it returned and the world as it stands.
+    pub(crate) fn delta(
+        &self,
+        args: &Canon,
+        result: &Canon,
+        world: &World,
+    ) -> Result<Delta, Failing> {
+        let broken = |error: EvalError| {
+            failing("delta_not_computed", &format!("what it changed cannot be told: {error}"))
+        };
+        let mut changes = Vec::with_capacity(self.changes.len());
+        for rule in &self.changes {
+            let vars = [("args", args), ("result", result)];
+            let id = evaluate_with(&rule.id, &vars).map_err(broken)?;
+            let id: String = id.read().map_err(|_| {
+                failing("delta_not_computed", "the id of a changed resource is not a string")
+            })?;
+            let resource = ResourceRef { id: id.into(), type_: rule.type_.clone() };
+            let version = world.get(&resource).map(|resource| resource.version);
+            let value = || evaluate_with(&rule.value, &vars).map_err(broken);
+            changes.extend(match (rule.retract, version) {
+                (true, None) => None,
+                (true, Some(expected)) => Some(Change::Retract { expected, resource }),
+                (false, None) => Some(Change::Create { external: None, resource, value: value()? }),
+                (false, Some(expected)) => {
+                    Some(Change::Replace { expected, external: None, resource, value: value()? })
+                }
+            });
+        }
+        Ok(Delta(changes))
+    }
+}
+
+/// What a call that returned `result` changes in the world, as its tool declares it.
+pub fn delta_of(
+    manifest: &Manifest,
+    args: &Canon,
+    result: &Canon,
+    world: &World,
+) -> Result<Delta, Failing> {
+    let rules = Rules::of(manifest)
+        .map_err(|error| failing("delta_not_computed", &format!("a bad expression: {error}")))?;
+    rules.delta(args, result, world)
+}

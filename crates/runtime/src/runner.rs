@@ -1,0 +1,587 @@
+//! Drives one trajectory until it has ended, can go no further, or is lost to another worker.
+//!
+//! This task is the only one that appends for its attempt, so parallel steps never race each other.
+//! It takes turns: settle what is over, begin what may begin, append, dispatch, wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use gesta_core::body::{Attempt, Check, Proposal};
+use gesta_core::digest::EntryId;
+use gesta_core::document::{Certainty, EffectReport};
+use gesta_core::entry::{Author, Body};
+use gesta_core::ids::{ToolName, TrajectoryId};
+use gesta_core::json::Canon;
+use gesta_core::signed::Signed;
+use gesta_core::world::ResourceRef;
+use gesta_store::Chain;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::cut;
+use crate::desk::{Desk, Event, Shared, failing};
+use crate::effects;
+use crate::error::RunError;
+use crate::facts::Facts;
+use crate::job::{OnCancel, Spec};
+use crate::pipeline::{self, Ended, How};
+use crate::probe::{self, Answer};
+use crate::turn::{Blobs, Lists, Made, Turn};
+use crate::verify;
+
+/// How long to wait before asking a store again that failed: this, doubled up to the second.
+const AGAIN_FIRST: Duration = Duration::from_millis(20);
+const AGAIN_MOST: Duration = Duration::from_secs(1);
+/// A trajectory that has something to do this soon is kept.
+const SOON_MS: u64 = 2_000;
+/// How often to look for what others have added, where it is usually heard.
+const HEARD_LOOK_MS: u64 = 2_000;
+/// How often to look whether a tool that was busy still is.
+const BUSY_LOOK: Duration = Duration::from_millis(100);
+/// How often a probe that cannot tell is asked again before a person must.
+const PROBES_MOST: u32 = 3;
+
+/// How driving a trajectory ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It has ended.
+    Ended,
+    /// There is nothing to do until something arrives, or a time comes.
+    Parked,
+    /// The worker was told to stop.
+    Stopped,
+    /// Another worker has it, or may have it.
+    Lost,
+}
+
+/// What a task of this trajectory brings back.
+enum Back {
+    Ended(Box<Ended>),
+    Answered(Box<Answer>),
+    Looked(Box<Check>),
+}
+
+/// A call under way.
+struct Running {
+    task: tokio::task::AbortHandle,
+    proposal: Proposal,
+    /// Whether it may be abandoned when its result is no use to anyone.
+    may_abandon: bool,
+    /// Whether it is to be abandoned when the job is cancelled.
+    stops: bool,
+}
+
+struct Runner {
+    desk: Arc<Desk>,
+    chain: Chain<Facts>,
+    tasks: JoinSet<Back>,
+    running: BTreeMap<EntryId, Running>,
+    ended: Vec<Ended>,
+    answers: Vec<Answer>,
+    reports: Vec<Signed<EffectReport>>,
+    probed: BTreeMap<EntryId, u32>,
+    probing: BTreeSet<EntryId>,
+    findings: BTreeMap<ResourceRef, Check>,
+    looking: BTreeSet<ResourceRef>,
+    blobs: Blobs,
+    lists: Lists,
+    stop: watch::Receiver<bool>,
+    /// Rung when others add to the trajectory.
+    bell: Arc<Notify>,
+}
+
+/// Claims the trajectory with an `attempt` and drives it. The caller holds its claim in the store.
+pub(crate) async fn drive(
+    shared: Arc<Shared>,
+    trajectory: TrajectoryId,
+    stop: watch::Receiver<bool>,
+) -> Result<Left, RunError> {
+    let lease = shared.pulse.lease();
+    let store = Arc::clone(&shared.store);
+    let mut chain = Chain::<Facts>::follow(store, trajectory).await?;
+    if chain.state().ended().is_some() {
+        return Ok(Left::Ended);
+    }
+    if let Some(tool) = lacking(&shared, &chain) {
+        let note = format!("{trajectory} needs the tool `{tool}`, which this worker does not have");
+        tracing::warn!("{note}");
+        shared.tell(|| Event::Note(note));
+        return Ok(Left::Parked);
+    }
+    // An attempt that could do nothing would only count as fruitless.
+    if !shared.pulse.held(lease) {
+        return Ok(Left::Lost);
+    }
+    let attempt = claim(&shared, &mut chain).await?;
+    for (step, tool, since) in chain.view().under_way() {
+        let (step, tool) = (step.clone(), tool.clone());
+        shared.tell(|| Event::UnderWay { trajectory, step, tool, since });
+    }
+    let mandate = chain.view().mandate().ok_or(RunError::NotBegun)?;
+    let desk = Arc::new(Desk::new(Arc::clone(&shared), (lease, attempt), chain.state(), mandate));
+    let bell = Arc::new(Notify::new());
+    shared.drivers().insert(trajectory, Arc::clone(&bell));
+    let runner = Runner {
+        desk,
+        chain,
+        tasks: JoinSet::new(),
+        running: BTreeMap::new(),
+        ended: Vec::new(),
+        answers: Vec::new(),
+        reports: Vec::new(),
+        probed: BTreeMap::new(),
+        probing: BTreeSet::new(),
+        findings: BTreeMap::new(),
+        looking: BTreeSet::new(),
+        blobs: Blobs::default(),
+        lists: Lists::default(),
+        stop,
+        bell,
+    };
+    let left = Box::pin(runner.run()).await;
+    shared.drivers().remove(&trajectory);
+    left
+}
+
+/// A tool that some step or undo still needs and that this worker does not have. Another may have it.
+fn lacking(shared: &Shared, chain: &Chain<Facts>) -> Option<ToolName> {
+    let (state, facts) = (chain.state(), chain.view());
+    let missing = |tool: &ToolName| shared.catalogue.get(tool).is_none();
+    let undo = match state.to_undo() {
+        Some(undo) => facts.undo_spec(&undo.step),
+        None if state.wants_rollback(facts.compensates_failure()) => {
+            let undos = facts.undoable().filter_map(|undoable| facts.undo_spec(&undoable.step));
+            undos.into_iter().find(|undo| missing(&undo.tool))
+        }
+        None => None,
+    };
+    if let Some(undo) = undo.filter(|undo| missing(&undo.tool)) {
+        return Some(undo.tool);
+    }
+    facts.plan().find_map(|node| {
+        if state.step(&node.id).is_some_and(|step| step.status.settled()) {
+            return None;
+        }
+        let spec = facts.spec(&node.id)?.ok()?;
+        let tool = &spec.call()?.tool;
+        missing(tool).then(|| tool.clone())
+    })
+}
+
+/// Appends the `attempt` that makes this worker the owner.
+async fn claim(shared: &Shared, chain: &mut Chain<Facts>) -> Result<u64, RunError> {
+    cut::here("before_claim");
+    let written = chain
+        .write(
+            |draft| {
+                let attempt = draft.state().attempt() + 1;
+                let note = if attempt == 1 { "claimed" } else { "reclaimed" };
+                let by = Author::Worker { attempt, worker: shared.worker.clone() };
+                let now = shared.pulse.now().max(draft.state().at());
+                let died = draft.state().owner().and_then(|owner| shared.died(owner));
+                let died = died.map(|died| died.min(now));
+                let note = note.to_owned();
+                let body = Attempt { died, environment: shared.environment, note };
+                let body = Body::Attempt(Box::new(body));
+                draft.push(now, by, body)?;
+                Ok::<_, RunError>(attempt)
+            },
+            |_| (),
+        )
+        .await?;
+    cut::here("after_claim");
+    for entry in written.entries {
+        shared.tell(|| Event::Entry(Arc::new(entry)));
+    }
+    Ok(written.made)
+}
+
+impl Runner {
+    /// Drives, and whatever ends it: calls under way are not dropped with it, but reported.
+    async fn run(mut self) -> Result<Left, RunError> {
+        match self.go_on().await {
+            Ok(Left::Lost) => self.lose().await,
+            Ok(left) => Ok(left),
+            Err(error) => self.lose().await.and(Err(error)),
+        }
+    }
+
+    async fn go_on(&mut self) -> Result<Left, RunError> {
+        self.read_inbox().await?;
+        let mut again = AGAIN_FIRST;
+        loop {
+            if !self.desk.held() {
+                return Ok(Left::Lost);
+            }
+            self.stop_cancelled();
+            let left = match self.take_turn().await {
+                Ok(left) => left,
+                Err(error) if error.fence_lost() => return Ok(Left::Lost),
+                Err(error) if error.transient() => {
+                    tracing::warn!(trajectory = %self.desk.trajectory, %error, "trying again");
+                    tokio::time::sleep(again).await;
+                    again = (again * 2).min(AGAIN_MOST);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            again = AGAIN_FIRST;
+            if let Some(left) = left {
+                return Ok(left);
+            }
+        }
+    }
+
+    /// One append, and waiting for the next thing to do. Some when there is nothing to wait for here.
+    async fn take_turn(&mut self) -> Result<Option<Left>, RunError> {
+        let made = self.turn().await?;
+        if self.chain.state().ended().is_some() {
+            return Ok(Some(Left::Ended));
+        }
+        if self.fetch(&made).await? {
+            return Ok(None);
+        }
+        if !self.ended.is_empty() {
+            // A call was over at once. Others who share this thread have their turn too.
+            tokio::task::yield_now().await;
+            return Ok(None);
+        }
+        self.wait(&made).await
+    }
+
+    /// Whether the step's call is to be given up at once when the job is cancelled.
+    fn stops(&self, proposal: &Proposal) -> bool {
+        if self.chain.view().undo(&proposal.step).is_some() {
+            return false;
+        }
+        let spec = self.chain.view().spec(&proposal.step.node()).and_then(Result::ok);
+        let call = spec.as_deref().and_then(Spec::call);
+        call.is_some_and(|call| call.on_cancel == OnCancel::Stop)
+    }
+
+    /// Gives up what a cancelled job does not wait for.
+    fn stop_cancelled(&mut self) {
+        if self.chain.view().cancelled().is_none() {
+            return;
+        }
+        let stopping: Vec<EntryId> =
+            self.running.iter().filter(|(_, call)| call.stops).map(|(id, _)| *id).collect();
+        for started in stopping {
+            if let Some(running) = self.running.remove(&started) {
+                running.task.abort();
+                self.give_up(started, running.proposal, "stopped", "the job was cancelled");
+            }
+        }
+    }
+
+    /// One append, and what follows from it.
+    async fn turn(&mut self) -> Result<Made, RunError> {
+        let desk = Arc::clone(&self.desk);
+        let running: BTreeSet<EntryId> = self.running.keys().copied().collect();
+        let probed: BTreeSet<EntryId> = self
+            .probed
+            .iter()
+            .filter(|(_, times)| **times >= PROBES_MOST)
+            .map(|(doubt, _)| *doubt)
+            .chain(self.probing.iter().copied())
+            .collect();
+        let turn = Turn {
+            desk: &desk,
+            now: desk.shared.pulse.now(),
+            ended: &self.ended,
+            answers: &self.answers,
+            reports: &self.reports,
+            running: &running,
+            probed: &probed,
+            findings: &self.findings,
+            looking: &self.looking,
+            may_open: !*self.stop.borrow(),
+            blobs: &self.blobs,
+            lists: &self.lists,
+        };
+        let settles = !self.ended.is_empty();
+        let written = self
+            .chain
+            .write(
+                |draft| {
+                    let head = draft.state().head();
+                    let made = turn.build(draft)?;
+                    let (holds, starts) = (draft.state().head() != head, !made.prepared.is_empty());
+                    cut::append("before", holds, settles, starts);
+                    Ok::<_, RunError>(made)
+                },
+                |made: &Made| {
+                    #[cfg(feature = "sabotage")]
+                    skip_barrier(&desk, made, &mut self.tasks, &mut self.running);
+                    let signer = &desk.shared.key;
+                    made.prepared.iter().for_each(|call| call.check_signatures(signer));
+                },
+            )
+            .await?;
+        // Durable. What was to be settled is; what was prepared may be dispatched.
+        let (holds, starts) = (!written.entries.is_empty(), !written.made.prepared.is_empty());
+        cut::append("after", holds, settles, starts);
+        for entry in written.entries {
+            desk.shared.tell(|| Event::Entry(Arc::new(entry)));
+        }
+        self.ended.clear();
+        self.answers.clear();
+        let mut made = written.made;
+        self.lists.settled(&made.settled);
+        #[cfg(feature = "sabotage")]
+        if desk.shared.options.sabotage == Some(crate::Sabotage::SkipBarrier) {
+            made.prepared.clear();
+        }
+        self.dispatch(&mut made);
+        self.look(&mut made);
+        self.drop_taken(&made).await;
+        Ok(made)
+    }
+
+    /// Hands out what a durable append has permitted.
+    fn dispatch(&mut self, made: &mut Made) {
+        let desk = Arc::clone(&self.desk);
+        // One call at a time: whatever is over at once needs no task, and no thread is woken for it.
+        let alone = made.prepared.len() == 1 && self.running.is_empty();
+        for prepared in std::mem::take(&mut made.prepared) {
+            let ticket = prepared.into_ticket();
+            let (started, proposal) = (ticket.started(), ticket.proposal().clone());
+            let may_abandon = ticket.may_abandon();
+            let stops = ticket.only_reads() && self.stops(&proposal);
+            let mut call = Box::pin(pipeline::carry_out(Arc::clone(&desk), ticket));
+            if alone {
+                match begin(&mut call) {
+                    Ok(Poll::Pending) => {}
+                    Ok(Poll::Ready(ended)) => {
+                        self.back(Ok(Back::Ended(Box::new(ended))));
+                        continue;
+                    }
+                    Err(()) => {
+                        self.driver_died(started, proposal);
+                        continue;
+                    }
+                }
+            }
+            let task = self.tasks.spawn(async move { Back::Ended(Box::new(call.await)) });
+            self.running.insert(started, Running { task, proposal, may_abandon, stops });
+        }
+        for inquiry in std::mem::take(&mut made.inquiries) {
+            self.probing.insert(inquiry.doubt);
+            let desk = Arc::clone(&desk);
+            self.tasks
+                .spawn(async move { Back::Answered(Box::new(probe::ask(desk, inquiry).await)) });
+        }
+    }
+
+    /// Sends verifiers to look.
+    fn look(&mut self, made: &mut Made) {
+        for question in std::mem::take(&mut made.questions) {
+            self.looking.insert(question.resource.clone());
+            let step = self.chain.state().step(&question.changed.step);
+            let generation = step.map_or(1, |step| step.generation);
+            let desk = Arc::clone(&self.desk);
+            self.tasks.spawn(async move {
+                Back::Looked(Box::new(verify::look(desk, question, generation).await))
+            });
+        }
+    }
+
+    /// Reports that the chain has leave the inbox. One that stays is found to be taken up again.
+    async fn drop_taken(&mut self, made: &Made) {
+        for report in &self.reports {
+            if made.taken.contains(&report.digest())
+                && let Err(error) = self.desk.shared.store.drop_effect(report).await
+            {
+                tracing::warn!(trajectory = %self.desk.trajectory, %error, "a report stays in the inbox");
+            }
+        }
+        self.reports.retain(|report| !made.taken.contains(&report.digest()));
+    }
+
+    /// Gets and keeps the blobs that a turn needs before it can go on. True when there were any.
+    async fn fetch(&mut self, made: &Made) -> Result<bool, RunError> {
+        for value in &made.to_keep {
+            let blob = self.desk.keep(value.as_bytes()).await;
+            self.blobs.put(blob.sha256, value.clone());
+        }
+        for digest in &made.wanted {
+            let bytes = self.desk.shared.store.blob(*digest).await?;
+            let bytes = bytes.ok_or_else(|| {
+                let what = format!("blob {digest} of {} is missing", self.desk.trajectory);
+                gesta_store::StoreError::Damaged { what }
+            })?;
+            let value = Canon::parse_within(&bytes, crate::desk::OUTPUT_LIMITS)?;
+            self.blobs.put(*digest, value);
+        }
+        Ok(!made.to_keep.is_empty() || !made.wanted.is_empty())
+    }
+
+    /// Waits for the next thing to do. Some when there is nothing to wait for here.
+    async fn wait(&mut self, made: &Made) -> Result<Option<Left>, RunError> {
+        let shared = Arc::clone(&self.desk.shared);
+        let quiet = self.tasks.is_empty();
+        if quiet && *self.stop.borrow() {
+            return Ok(Some(Left::Stopped));
+        }
+        let now = shared.pulse.now();
+        let wake = self.chain.state().summary().and_then(|summary| summary.wake_at);
+        let soon = wake.is_some_and(|wake| wake.0 <= now.0.saturating_add(SOON_MS) && wake > now);
+        if quiet && !made.busy && !soon {
+            return Ok(Some(Left::Parked));
+        }
+        let look = if made.busy { BUSY_LOOK } else { shared.look_after(HEARD_LOOK_MS) };
+        let poll = Instant::now() + look;
+        let bell = Arc::clone(&self.bell);
+        let wake = wake.filter(|wake| *wake > now);
+        let wake = wake.map_or(poll, |wake| shared.pulse.instant_of(wake).min(poll));
+        let freed = shared.freed.notified();
+        tokio::select! {
+            biased;
+            Some(back) = self.tasks.join_next(), if !quiet => self.back(back),
+            _ = self.stop.changed() => {}
+            () = freed, if made.busy => {}
+            () = bell.notified() => self.hear().await?,
+            () = tokio::time::sleep_until(wake.min(shared.pulse.held_until())) => {
+                self.hear().await?;
+            }
+        }
+        while let Some(back) = self.tasks.try_join_next() {
+            self.back(back);
+        }
+        Ok(None)
+    }
+
+    /// Reads what others have added and reported.
+    async fn hear(&mut self) -> Result<(), RunError> {
+        self.chain.refresh().await?;
+        self.read_inbox().await
+    }
+
+    /// A task has come back.
+    fn back(&mut self, back: Result<Back, tokio::task::JoinError>) {
+        match back {
+            Ok(Back::Ended(ended)) => {
+                self.running.remove(&ended.started);
+                self.desk.shared.freed.notify_waiters();
+                if let How::Succeeded { value, observation, .. } = &ended.how {
+                    self.blobs.put(observation.digest(), value.clone());
+                }
+                self.ended.push(*ended);
+            }
+            Ok(Back::Answered(answer)) => {
+                self.probing.remove(&answer.doubt);
+                *self.probed.entry(answer.doubt).or_default() += 1;
+                self.answers.push(*answer);
+            }
+            Ok(Back::Looked(check)) => {
+                self.looking.remove(&check.resource);
+                self.findings.insert(check.resource.clone(), *check);
+            }
+            Err(error) => {
+                if error.is_panic() {
+                    tracing::error!(trajectory = %self.desk.trajectory, %error, "a call's task died");
+                }
+                self.died(error.id());
+            }
+        }
+    }
+
+    /// A driver panicked: what it did is unknown.
+    fn died(&mut self, task: tokio::task::Id) {
+        self.probing.clear();
+        self.looking.clear();
+        let started = self.running.iter().find(|(_, running)| running.task.id() == task);
+        let Some(started) = started.map(|(started, _)| *started) else { return };
+        if let Some(Running { proposal, .. }) = self.running.remove(&started) {
+            self.driver_died(started, proposal);
+        }
+    }
+
+    fn driver_died(&mut self, started: EntryId, proposal: Proposal) {
+        self.give_up(started, proposal, "driver_died", "the tool's driver died in the call");
+    }
+
+    /// A call is over without anyone knowing how.
+    fn give_up(&mut self, started: EntryId, proposal: Proposal, code: &str, why: &str) {
+        let how = How::failed(Certainty::Unknown, failing(code, why));
+        let (step, at) = (proposal.step.clone(), self.desk.shared.pulse.now());
+        self.ended.push(Ended { step, started, proposal, at, how });
+    }
+
+    /// Reads what executors have reported about this trajectory, leaving out what no executor signed.
+    async fn read_inbox(&mut self) -> Result<(), RunError> {
+        let shared = &self.desk.shared;
+        let registry = shared.registry();
+        let reports = shared.store.effects(self.desk.trajectory).await?;
+        self.reports = reports
+            .into_iter()
+            .filter(|report| effects::trusted(report, registry.as_deref()))
+            .collect();
+        Ok(())
+    }
+
+    /// The trajectory is, or may be, another worker's. What may be abandoned is; the rest runs to its
+    /// deadline and is reported.
+    async fn lose(mut self) -> Result<Left, RunError> {
+        tracing::warn!(trajectory = %self.desk.trajectory, attempt = self.desk.attempt, "lost");
+        for ended in std::mem::take(&mut self.ended) {
+            self.hand_in(&ended).await;
+        }
+        while !self.running.values().all(|running| running.may_abandon) {
+            match self.tasks.join_next().await {
+                Some(Ok(Back::Ended(ended))) => {
+                    self.running.remove(&ended.started);
+                    self.desk.shared.freed.notify_waiters();
+                    self.hand_in(&ended).await;
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(Left::Lost)
+    }
+
+    async fn hand_in(&self, ended: &Ended) {
+        match self.desk.report(ended, self.chain.state()) {
+            Ok(Some(report)) => effects::deliver(&self.desk, &report).await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(trajectory = %self.desk.trajectory, %error, "a result cannot be signed");
+            }
+        }
+    }
+}
+
+/// Polls a call for the first time. Whoever goes on with it polls it again, and is woken then.
+fn begin(call: &mut Pin<Box<impl Future<Output = Ended>>>) -> Result<Poll<Ended>, ()> {
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(&mut context)));
+    polled.map_err(|_| tracing::error!("a tool's driver died"))
+}
+
+/// Dispatches what is not durable yet.
+#[cfg(feature = "sabotage")]
+fn skip_barrier(
+    desk: &Arc<Desk>,
+    made: &Made,
+    tasks: &mut JoinSet<Back>,
+    running: &mut BTreeMap<EntryId, Running>,
+) {
+    if desk.shared.options.sabotage != Some(crate::Sabotage::SkipBarrier) {
+        return;
+    }
+    for prepared in &made.prepared {
+        let ticket = prepared.forge_ticket();
+        let (started, proposal) = (ticket.started(), ticket.proposal().clone());
+        let may_abandon = ticket.may_abandon();
+        let desk = Arc::clone(desk);
+        let task =
+            tasks.spawn(async { Back::Ended(Box::new(pipeline::carry_out(desk, ticket).await)) });
+        running.insert(started, Running { task, proposal, may_abandon, stops: false });
+    }
+}

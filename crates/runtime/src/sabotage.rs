@@ -1,0 +1,21 @@
+//! Ways of breaking the runtime on purpose. Only tests ask for one, and only a build with the feature
+//! `sabotage` has them: whatever watches over the runtime must notice each.
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// A call is dispatched before its `started` is durable.
+    SkipBarrier,
+    /// A worker goes on as if its lease could not end.
+    IgnoreFence,
+    /// An unknown outcome is taken for a failure and tried again as a new effect.
+    RetryUnknown,
+    /// Limits on calls under way are not asked for.
+    IgnoreLimits,
+    /// "It did not happen" is believed while the effect can still land.
+    BelieveTooEarly,
+    /// A rollback leaves out what was done last.
+    ForgetUndo,
+    /// What earlier attempts left outside is used without looking.
+    TrustTheWorld,
+}

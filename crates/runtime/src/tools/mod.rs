@@ -1,0 +1,35 @@
+//! Tools: what they declare, how they are reached, what came back.
+
+mod catalogue;
+pub mod code;
+mod declaration;
+mod driver;
+mod error;
+mod function;
+mod http;
+mod manifest;
+mod mcp;
+mod pins;
+mod process;
+mod schema;
+mod secrets;
+mod size;
+mod tool;
+mod verdict;
+mod verifier;
+
+pub use catalogue::{Catalogue, CatalogueBuilder};
+pub use driver::{Call, Driver, Progress, Reply};
+pub use error::{CatalogueError, Place, Problem};
+pub use function::{FunctionCall, FunctionError, Returned};
+pub use http::{BadHttp, Body, HttpDeclaration};
+pub use manifest::{COMPENSATE_NAMES, Change, Compensate, Manifest, Retry, VERIFY_NAMES, Verify};
+pub use mcp::{Asking, BadServer, BadServerName, McpDeclaration, Offer, ServerName};
+pub use pins::{BadPins, PinProblem, Pins};
+pub use process::{BadProcess, Command, ProcessDeclaration, ProcessOptions, supervise};
+pub use schema::{BadSchema, Mismatch};
+pub use secrets::{BadSecretName, SecretName, SecretSource};
+pub use size::SizeBytes;
+pub use tool::Tool;
+pub use verdict::Verdict;
+pub use verifier::{Verifier, VerifierDeclaration};

@@ -1,0 +1,193 @@
+//! Fan-outs: a step for each item of a list. First the list is fixed, as a step of its own, so that
+//! whoever goes on later goes on with the same one; then each item is a call; then the results are
+//! put together.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gesta_core::body::Origin;
+use gesta_core::content::Content;
+use gesta_core::ids::StepId;
+use gesta_core::json::Canon;
+use gesta_core::state::Status;
+use gesta_store::Draft;
+use serde_json::Value;
+
+use super::{Made, Turn, expression};
+use crate::desk::{OUTPUT_LIMITS, failing};
+use crate::error::RunError;
+use crate::facts::Facts;
+use crate::job::{CallSpec, Expr, Template};
+
+/// The lists of fan-outs, and how far each is.
+#[derive(Default)]
+pub(crate) struct Lists(Mutex<BTreeMap<StepId, List>>);
+
+/// A list, and how many of its items are done without a gap.
+type List = (Arc<Vec<Value>>, u64);
+
+impl Lists {
+    /// Remembers where to look next, so that a long list is not walked again for each item. Called
+    /// with what a durable append made.
+    pub(crate) fn settled(&self, settled: &BTreeMap<StepId, u64>) {
+        let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (node, count) in settled {
+            if let Some((_, known)) = lists.get_mut(node) {
+                *known = (*known).max(*count);
+            }
+        }
+    }
+}
+
+/// What a fan-out does.
+pub(super) struct Fan<'a> {
+    pub(super) over: &'a Template,
+    pub(super) when: Option<&'a Expr>,
+    pub(super) call: &'a CallSpec,
+}
+
+/// The step that holds a fan-out's list.
+pub(super) fn items_of(node: &StepId) -> Option<StepId> {
+    format!("{node}/items").parse().ok()
+}
+
+fn usize_of(index: u64) -> usize {
+    usize::try_from(index).unwrap_or(usize::MAX)
+}
+
+impl Turn<'_> {
+    /// A fan-out: first its list is fixed, then each item is a call of its own, then the results are
+    /// put together.
+    pub(super) fn each(
+        &self,
+        draft: &mut Draft<Facts>,
+        node: &StepId,
+        fan: &Fan<'_>,
+        made: &mut Made,
+    ) -> Result<(), RunError> {
+        let Some(items) = items_of(node) else { return Ok(()) };
+        let Some(list) = draft.view().result(&items).map(|recorded| recorded.content.clone())
+        else {
+            return match self.evaluate(draft, node, None, made, |scope| fan.over.resolve(scope)) {
+                None => Ok(()),
+                Some(Err(error)) => self.fail(draft, node, expression(&error)),
+                Some(Ok(list)) if list.as_bytes().first() != Some(&b'[') => {
+                    self.fail(draft, node, failing("not_a_list", "`each` does not yield a list"))
+                }
+                Some(Ok(list)) => self.computed(draft, &items, &list, made),
+            };
+        };
+        let Some((list, settled)) = self.list(node, &list, made) else { return Ok(()) };
+        // Once an item has failed, no other begins.
+        let mut broken = draft.view().broken().map(|(step, _)| step.clone());
+        broken = broken.filter(|step| !step.is_node() && step.node() == *node);
+        let (mut done, mut busy, mut gapless) = (settled, false, true);
+        for (index, item) in (settled..).zip(list.iter().skip(usize_of(settled))) {
+            let Ok(step) = format!("{node}/{index}").parse::<StepId>() else { continue };
+            match draft.state().step(&step).map(|step| &step.status) {
+                Some(Status::Done { .. }) => {
+                    done += 1;
+                    if gapless {
+                        made.settled.insert(node.clone(), index + 1);
+                    }
+                    continue;
+                }
+                Some(Status::Failed { .. }) => {
+                    broken.get_or_insert(step);
+                }
+                None | Some(Status::Idle) if broken.is_some() => {}
+                None | Some(Status::Idle) if self.full(draft.view(), made) => break,
+                None | Some(Status::Idle) => {
+                    busy = true;
+                    self.item(draft, &step, fan, (index, item), made)?;
+                }
+                Some(Status::Unknown { .. }) => {
+                    busy = true;
+                    self.work(draft, &step, made)?;
+                }
+                Some(_) => busy = true,
+            }
+            gapless = false;
+        }
+        match broken {
+            Some(_) if busy => Ok(()),
+            Some(step) => {
+                let message = format!("item `{step}` failed");
+                self.fail(draft, node, failing("item_failed", &message))
+            }
+            None if done == list.len() as u64 => self.gather(draft, node, done, made),
+            None => Ok(()),
+        }
+    }
+
+    fn item(
+        &self,
+        draft: &mut Draft<Facts>,
+        step: &StepId,
+        fan: &Fan<'_>,
+        item: (u64, &Value),
+        made: &mut Made,
+    ) -> Result<(), RunError> {
+        if let Some(when) = fan.when
+            && draft.view().asked(step).is_none()
+        {
+            match self.evaluate(draft, step, Some(item), made, |scope| when.test(scope)) {
+                None => return Ok(()),
+                Some(Err(error)) => return self.fail(draft, step, expression(&error)),
+                Some(Ok(false)) => {
+                    let nothing = Content::Inline(Canon::null());
+                    return self.commit(draft, step, Origin::Skipped, nothing);
+                }
+                Some(Ok(true)) => {}
+            }
+        }
+        self.call(draft, step, fan.call, Some(item), made)
+    }
+
+    /// Puts the results of a fan-out together.
+    fn gather(
+        &self,
+        draft: &mut Draft<Facts>,
+        node: &StepId,
+        count: u64,
+        made: &mut Made,
+    ) -> Result<(), RunError> {
+        let mut text = String::from("[");
+        for index in 0..count {
+            let step = format!("{node}/{index}").parse::<StepId>();
+            let recorded = step.ok().and_then(|step| draft.view().result(&step).cloned());
+            let Some(value) = recorded.and_then(|recorded| self.value(&recorded.content, made))
+            else {
+                return Ok(());
+            };
+            if index > 0 {
+                text.push(',');
+            }
+            text.push_str(value.as_str());
+        }
+        text.push(']');
+        match Canon::parse_within(text.as_bytes(), OUTPUT_LIMITS) {
+            Ok(list) => self.computed(draft, node, &list, made),
+            Err(error) => {
+                let error = failing("results_too_large", &error.to_string());
+                self.fail(draft, node, error)
+            }
+        }
+    }
+
+    fn list(
+        &self,
+        node: &StepId,
+        content: &Content,
+        made: &mut Made,
+    ) -> Option<(Arc<Vec<Value>>, u64)> {
+        let mut lists = self.lists.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((list, settled)) = lists.get(node) {
+            return Some((Arc::clone(list), *settled));
+        }
+        let value = self.value(content, made)?;
+        let list: Arc<Vec<Value>> = Arc::new(serde_json::from_str(value.as_str()).ok()?);
+        lists.insert(node.clone(), (Arc::clone(&list), 0));
+        Some((list, 0))
+    }
+}

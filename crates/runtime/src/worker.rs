@@ -1,0 +1,427 @@
+//! A worker: one lease, one heartbeat, any number of trajectories at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use gesta_core::digest::Digest;
+use gesta_core::document::Environment;
+use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::keys::PrivateKey;
+use gesta_core::projection::Summary;
+use gesta_core::state::State;
+use gesta_core::time::UnixMs;
+use gesta_store::{Chain, Listening, News, Profile, Store};
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::clock::Pulse;
+use crate::desk::{COMPILER, Event, Listener, Options, Shared, no_policy};
+use crate::error::RunError;
+use crate::limits;
+use crate::presence::Presence;
+use crate::rules::Rules;
+use crate::runner::{self, Left};
+use crate::signer::Signer;
+use crate::spool::Spool;
+use crate::tools::Catalogue;
+
+/// How often to ask for work, where it is usually heard of.
+const HEARD_LOOK_MS: u64 = 500;
+/// How often to read the registry, where it is usually heard of.
+const HEARD_REGISTRY: Duration = Duration::from_secs(2);
+/// How long a trajectory is left alone that could not be driven, or had nothing to do although it
+/// looked so: this, doubled up to a few minutes.
+const LEAVE_FIRST: Duration = Duration::from_secs(1);
+const LEAVE_MOST: Duration = Duration::from_secs(300);
+
+/// What a worker is made of.
+pub struct Setup {
+    /// Where the chains are.
+    pub store: Arc<dyn Store>,
+    /// Who it is. Never two at a time under one name.
+    pub worker: WorkerId,
+    /// The key that signs decisions, permits, receipts and reports.
+    pub key: PrivateKey,
+    /// The tools.
+    pub catalogue: Arc<Catalogue>,
+    /// The registry that says whose signature counts and what is frozen.
+    pub registry: Option<TrajectoryId>,
+    /// The digest of the configuration.
+    pub config: Digest,
+    /// How it behaves.
+    pub options: Options,
+    /// Who hears what happens.
+    pub listener: Option<Listener>,
+    /// Where reports go while the store cannot be reached.
+    pub spool: Option<Spool>,
+    /// Where workers of this machine show that they are alive.
+    pub presence: Option<PathBuf>,
+    /// What this machine is called, for people.
+    pub host: String,
+}
+
+/// A worker with a live lease.
+pub struct Worker {
+    shared: Arc<Shared>,
+    registry: Option<TrajectoryId>,
+    /// What runs beside the trajectories.
+    beside: Vec<JoinHandle<()>>,
+    _presence: Option<Arc<Presence>>,
+}
+
+impl Worker {
+    /// Begins a lease, ends those of workers that died on this machine, reads the registry, and
+    /// delivers what was spooled.
+    pub async fn start(setup: Setup) -> Result<Self, RunError> {
+        let Setup { store, worker, key, catalogue, options, listener, spool, .. } = setup;
+        let key = Signer::new(&key)?;
+        let presence = match &setup.presence {
+            Some(directory) => Some(Arc::new(Presence::begin(directory, &worker)?)),
+            None => None,
+        };
+        let mut rules = BTreeMap::new();
+        for tool in catalogue.iter() {
+            let compiled = Rules::of(tool.manifest()).map_err(|error| RunError::Rule {
+                tool: tool.name().clone(),
+                why: error.to_string(),
+            })?;
+            rules.insert(tool.name().clone(), compiled);
+        }
+        let sent = Instant::now();
+        let profile = Profile {
+            tools: catalogue.iter().map(|tool| tool.name().clone()).collect(),
+            host: setup.host,
+            pid: std::process::id(),
+            version: COMPILER.to_owned(),
+        };
+        let store_now = store.heartbeat(&worker, &profile, options.lease_ms).await?;
+        let listening = store.listen();
+        // Decisions name the catalogue by its digest; whoever checks one must find the content.
+        store.put_blob(catalogue.canonical().as_bytes()).await?;
+        let environment =
+            Environment { config: setup.config, policy: no_policy(), tools: catalogue.digest() };
+        let shared = Arc::new(Shared {
+            pulse: Pulse::new(store_now, sent, options.lease_ms),
+            store,
+            worker,
+            key,
+            catalogue,
+            verifies: rules.values().any(Rules::verifies),
+            rules,
+            environment,
+            environment_digest: environment.digest()?,
+            options,
+            listener,
+            freed: Notify::new(),
+            limits: Arc::default(),
+            work: Notify::new(),
+            drivers: Mutex::default(),
+            hearing: listening.hearing(),
+            registry: RwLock::new(None),
+            spool,
+            dead: Mutex::default(),
+        });
+        read_registry(&shared, setup.registry).await?;
+        bury(&shared, presence.as_deref()).await;
+        let registry_read = Arc::new(Notify::new());
+        let beside = vec![
+            tokio::spawn(beat(Arc::clone(&shared), profile, presence.clone())),
+            tokio::spawn(hear(
+                Arc::clone(&shared),
+                listening,
+                setup.registry,
+                Arc::clone(&registry_read),
+            )),
+            tokio::spawn(follow_registry(Arc::clone(&shared), setup.registry, registry_read)),
+            tokio::spawn(limits::keep(Arc::clone(&shared))),
+        ];
+        let worker = Self { shared, registry: setup.registry, beside, _presence: presence };
+        worker.deliver_spooled().await?;
+        Ok(worker)
+    }
+
+    /// Drives whatever the store has to do, until told to stop.
+    pub async fn run(&self, mut stop: watch::Receiver<bool>) -> Result<(), RunError> {
+        let shared = &self.shared;
+        let mut driven: JoinSet<(TrajectoryId, Result<Left, RunError>)> = JoinSet::new();
+        let mut left_alone: BTreeMap<TrajectoryId, (Instant, Duration)> = BTreeMap::new();
+        let mut unreleased: BTreeSet<TrajectoryId> = BTreeSet::new();
+        let mut held: BTreeSet<TrajectoryId> = BTreeSet::new();
+        let mut unanswered = false;
+        loop {
+            let stopping = *stop.borrow();
+            if stopping && driven.is_empty() {
+                return self.retire().await;
+            }
+            unreleased.extend(due(&mut left_alone));
+            unreleased = self.release_all(unreleased).await;
+            let free = shared.options.jobs.saturating_sub(driven.len());
+            if unanswered {
+                let keep: Vec<_> = held.iter().chain(left_alone.keys()).copied().collect();
+                unanswered = shared.store.release_others(&shared.worker, &keep).await.is_err();
+            }
+            let alive = shared.pulse.held(shared.pulse.lease());
+            if !stopping && free > 0 && !unanswered && alive {
+                match shared.store.claim(&shared.worker, free).await {
+                    Ok(claimed) => {
+                        for trajectory in claimed {
+                            // Given back before, without an answer: it is not given back now.
+                            unreleased.remove(&trajectory);
+                            if !held.insert(trajectory) {
+                                continue;
+                            }
+                            let (shared, stop) = (Arc::clone(shared), stop.clone());
+                            driven.spawn(async move {
+                                (trajectory, runner::drive(shared, trajectory, stop).await)
+                            });
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the store cannot be asked for work");
+                        unanswered = true;
+                    }
+                }
+            }
+            let poll = shared.look_after(HEARD_LOOK_MS);
+            tokio::select! {
+                biased;
+                Some(done) = driven.join_next(), if !driven.is_empty() => {
+                    match done {
+                        Ok((trajectory, left)) => {
+                            held.remove(&trajectory);
+                            if self.done(trajectory, &left, &mut left_alone).await {
+                                unreleased.insert(trajectory);
+                            }
+                        }
+                        Err(error) => tracing::error!(%error, "a trajectory's task died"),
+                    }
+                }
+                _ = stop.changed() => {}
+                () = shared.work.notified(), if free > 0 => {}
+                () = tokio::time::sleep(poll) => {}
+            }
+        }
+    }
+
+    /// Drives one trajectory until it has ended or can go no further for the time being.
+    pub async fn run_one(
+        &self,
+        trajectory: TrajectoryId,
+        stop: watch::Receiver<bool>,
+    ) -> Result<Left, RunError> {
+        let shared = &self.shared;
+        if !shared.store.claim_one(&shared.worker, trajectory).await? {
+            return Ok(Left::Parked);
+        }
+        // A task of its own, so that the calls it makes run on the same thread. Dropped with this.
+        let mut driven = JoinSet::new();
+        driven.spawn(runner::drive(Arc::clone(shared), trajectory, stop));
+        let left = match driven.join_next().await {
+            Some(Ok(left)) => left,
+            Some(Err(error)) => Err(RunError::Died { trajectory, why: error.to_string() }),
+            None => Ok(Left::Lost),
+        };
+        self.release(trajectory).await;
+        left
+    }
+
+    /// Ends the lease and gives everything back.
+    pub async fn retire(&self) -> Result<(), RunError> {
+        self.beside.iter().for_each(JoinHandle::abort);
+        limits::give_back(&self.shared).await;
+        self.shared.store.retire(&self.shared.worker).await?;
+        Ok(())
+    }
+
+    /// What time it is for the store.
+    pub fn now(&self) -> UnixMs {
+        self.shared.pulse.now()
+    }
+
+    /// What is in force for whatever this worker decides.
+    pub fn environment(&self) -> Environment {
+        self.shared.environment
+    }
+
+    /// The registry, as last read, with its id.
+    pub fn registry(&self) -> Option<(TrajectoryId, Arc<State>)> {
+        self.registry.zip(self.shared.registry())
+    }
+
+    /// A trajectory was driven as far as it goes. One that still looks as if there were something to
+    /// do is left alone for a while, claimed, so that nobody turns in circles. True when it is to be
+    /// given back now.
+    async fn done(
+        &self,
+        trajectory: TrajectoryId,
+        left: &Result<Left, RunError>,
+        left_alone: &mut BTreeMap<TrajectoryId, (Instant, Duration)>,
+    ) -> bool {
+        let circling = match left {
+            Ok(Left::Parked) => self.looks_busy(trajectory).await,
+            Ok(Left::Ended | Left::Stopped | Left::Lost) => false,
+            Err(error) => {
+                tracing::error!(%trajectory, %error, "a trajectory cannot be driven");
+                self.shared.tell(|| Event::Note(format!("{trajectory} cannot be driven: {error}")));
+                true
+            }
+        };
+        if circling {
+            let before = left_alone.get(&trajectory).map(|(_, pause)| *pause);
+            let pause = before.map_or(LEAVE_FIRST, |pause| (pause * 2).min(LEAVE_MOST));
+            left_alone.insert(trajectory, (Instant::now() + pause, pause));
+        } else {
+            left_alone.remove(&trajectory);
+        }
+        !circling
+    }
+
+    async fn looks_busy(&self, trajectory: TrajectoryId) -> bool {
+        match self.shared.store.trajectory(trajectory).await {
+            Ok(Some(row)) => has_work(&row.summary, self.shared.pulse.now()),
+            _ => false,
+        }
+    }
+
+    /// Gives trajectories back, and says which could not be: a live worker keeps what it does not give
+    /// back, so they must be tried again.
+    async fn release_all(&self, unreleased: BTreeSet<TrajectoryId>) -> BTreeSet<TrajectoryId> {
+        let mut left = BTreeSet::new();
+        for trajectory in unreleased {
+            if !self.release(trajectory).await {
+                left.insert(trajectory);
+            }
+        }
+        left
+    }
+
+    async fn release(&self, trajectory: TrajectoryId) -> bool {
+        let released = self.shared.store.release(&self.shared.worker, trajectory).await;
+        if let Err(error) = &released {
+            tracing::warn!(%trajectory, %error, "a trajectory cannot be given back yet");
+        }
+        released.is_ok()
+    }
+
+    async fn deliver_spooled(&self) -> Result<(), RunError> {
+        match &self.shared.spool {
+            Some(spool) => spool.deliver(&*self.shared.store).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.beside.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// What was left alone for long enough. It stays in the list, so that the next pause is longer.
+fn due(left_alone: &mut BTreeMap<TrajectoryId, (Instant, Duration)>) -> Vec<TrajectoryId> {
+    let now = Instant::now();
+    let mut due = Vec::new();
+    for (trajectory, (until, _)) in left_alone.iter_mut().filter(|(_, (until, _))| *until <= now) {
+        *until = now + LEAVE_MOST * 2;
+        due.push(*trajectory);
+    }
+    due
+}
+
+/// Whether a worker has something to do now.
+pub fn has_work(summary: &Summary, now: UnixMs) -> bool {
+    !summary.status.ended() && (summary.runnable || summary.wake_at.is_some_and(|wake| wake <= now))
+}
+
+/// The heartbeat: extends the lease, reads the clock, looks for the dead. One that is not answered in
+/// time is not waited for: the next goes another way.
+async fn beat(shared: Arc<Shared>, profile: Profile, presence: Option<Arc<Presence>>) {
+    let lease_ms = shared.options.lease_ms;
+    let every = Duration::from_millis((lease_ms / 3).max(1));
+    loop {
+        tokio::time::sleep(every).await;
+        let sent = Instant::now();
+        let beating = shared.store.heartbeat(&shared.worker, &profile, lease_ms);
+        match tokio::time::timeout(every * 2, beating).await {
+            Ok(Ok(store_now)) => shared.pulse.beat(store_now, sent, lease_ms),
+            Ok(Err(error)) => tracing::warn!(%error, "a heartbeat failed"),
+            Err(_) => tracing::warn!("a heartbeat was not answered in time"),
+        }
+        bury(&shared, presence.as_deref()).await;
+    }
+}
+
+/// Hears what others do, and wakes whom it concerns.
+async fn hear(
+    shared: Arc<Shared>,
+    mut listening: Listening,
+    registry: Option<TrajectoryId>,
+    registry_read: Arc<Notify>,
+) {
+    loop {
+        match listening.next().await {
+            News::Changed(trajectory) if registry == Some(trajectory) => registry_read.notify_one(),
+            News::Changed(trajectory) => match shared.drivers().get(&trajectory) {
+                Some(driver) => driver.notify_one(),
+                None => shared.work.notify_one(),
+            },
+            News::Missed => {
+                shared.drivers().values().for_each(|driver| driver.notify_one());
+                shared.work.notify_one();
+                registry_read.notify_one();
+            }
+        }
+    }
+}
+
+/// Reads the registry whenever it may have changed.
+async fn follow_registry(
+    shared: Arc<Shared>,
+    registry: Option<TrajectoryId>,
+    may_have_changed: Arc<Notify>,
+) {
+    let every = Duration::from_millis((shared.options.lease_ms / 3).max(1));
+    loop {
+        let every = if shared.hearing.all() { every.max(HEARD_REGISTRY) } else { every };
+        let _whichever = tokio::time::timeout(every, may_have_changed.notified()).await;
+        if let Err(error) = read_registry(&shared, registry).await {
+            tracing::warn!(%error, "the registry cannot be read");
+        }
+    }
+}
+
+/// Ends the leases of workers that died on this machine.
+async fn bury(shared: &Shared, presence: Option<&Presence>) {
+    let Some(presence) = presence else { return };
+    for worker in presence.dead() {
+        if shared.died(&worker).is_some() {
+            continue;
+        }
+        // Found dead now, so dead before now.
+        let now = shared.pulse.now();
+        match shared.store.retire(&worker).await {
+            Ok(()) => {
+                tracing::info!(%worker, "a worker died; its trajectories are free");
+                shared.dead.lock().unwrap_or_else(PoisonError::into_inner).insert(worker, now);
+            }
+            Err(error) => tracing::warn!(%worker, %error, "a dead worker's lease stays"),
+        }
+    }
+}
+
+/// Reads the registry, if it has changed.
+async fn read_registry(shared: &Shared, registry: Option<TrajectoryId>) -> Result<(), RunError> {
+    let Some(registry) = registry else { return Ok(()) };
+    let known = shared.registry().and_then(|state| state.head());
+    let row = shared.store.trajectory(registry).await?;
+    if row.is_some() && row.map(|row| row.head) == known {
+        return Ok(());
+    }
+    let chain = Chain::load(Arc::clone(&shared.store), registry).await?;
+    let state = Arc::new(chain.state().clone());
+    *shared.registry.write().unwrap_or_else(PoisonError::into_inner) = Some(state);
+    Ok(())
+}

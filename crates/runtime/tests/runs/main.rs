@@ -1,0 +1,19 @@
+//! Jobs, driven to their end by real workers on a real store, with tools that are functions.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod apart;
+mod confirm;
+mod failing;
+mod frozen;
+mod plain;
+#[path = "../scene/mod.rs"]
+mod scene;
+mod spooling;
+mod stage;
+mod stores;
+mod undo;

@@ -1,0 +1,165 @@
+//! A store, a registry, keys, tools and workers, all in one process. The clock is tokio's, so a test
+//! can hold it still and move it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gesta_core::body::RegistryHead;
+use gesta_core::digest::{Digest, Seed};
+use gesta_core::document::RegistryItem;
+use gesta_core::entry::{Author, Entry};
+use gesta_core::ids::TrajectoryId;
+use gesta_core::keys::PrivateKey;
+use gesta_core::sample::{Cast, EPOCH, person};
+use gesta_core::state::State;
+use gesta_core::time::{UnixMs, Window};
+use gesta_core::trust::{Keyring, Role, TrustedKey};
+use gesta_core::verification::Verifier;
+use gesta_runtime::jobs::{self, Submission, Submitted};
+use gesta_runtime::tools::Catalogue;
+use gesta_runtime::{Options, job};
+use gesta_store::memory::MemoryStore;
+use gesta_store::{Chain, Store};
+use tokio::time::Instant;
+
+pub(crate) const REGISTRY: TrajectoryId = TrajectoryId::from_bytes([0xee; 16]);
+
+/// Everything that a test needs.
+pub(crate) struct Scene {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) cast: Cast,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) options: Options,
+    pub(crate) started: Instant,
+}
+
+impl Scene {
+    pub(crate) async fn new(catalogue: Catalogue) -> Self {
+        let started = Instant::now();
+        let clock = Arc::new(move || now_since(started));
+        Self::on(Arc::new(MemoryStore::new(clock)), catalogue, started).await
+    }
+
+    pub(crate) async fn on(store: Arc<dyn Store>, catalogue: Catalogue, started: Instant) -> Self {
+        let cast = Cast::new(1);
+        found_registry(&store, &cast).await;
+        Self { store, cast, catalogue: Arc::new(catalogue), options: Options::default(), started }
+    }
+
+    pub(crate) fn now(&self) -> UnixMs {
+        now_since(self.started)
+    }
+
+    /// The key of every worker: it decides and executes.
+    pub(crate) fn worker_key() -> PrivateKey {
+        PrivateKey::from_seed(&[0x77; 32])
+    }
+
+    /// Submits a job file.
+    pub(crate) async fn submit(
+        &self,
+        number: u8,
+        file: &str,
+        input: &[(&str, &str)],
+    ) -> TrajectoryId {
+        let submission = self.submission(number, file, input).await;
+        assert_eq!(jobs::submit(&self.store, &submission, self.now()).await, Ok(Submitted::New));
+        submission.trajectory
+    }
+
+    pub(crate) async fn submission(
+        &self,
+        number: u8,
+        file: &str,
+        input: &[(&str, &str)],
+    ) -> Submission {
+        let compiled = job::load("job.yaml", file, &*self.catalogue).unwrap();
+        let given: BTreeMap<String, String> =
+            input.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let trajectory = TrajectoryId::from_bytes([number; 16]);
+        let standing = self.cast.standing_writ().unwrap();
+        let writ = self.cast.narrow(&standing, trajectory).unwrap();
+        let row = self.store.trajectory(REGISTRY).await.unwrap().unwrap();
+        Submission {
+            trajectory,
+            key: None,
+            principal: person().unwrap(),
+            seed: Seed::new(Digest::of(&[number])),
+            input: compiled.input(&given).unwrap(),
+            plan: compiled.plan,
+            writs: vec![standing, writ],
+            environment: gesta_core::document::Environment {
+                config: Digest::of(b"test"),
+                policy: gesta_runtime::no_policy(),
+                tools: self.catalogue.digest(),
+            },
+            registry: Some(RegistryHead { head: row.head, trajectory: REGISTRY }),
+        }
+    }
+}
+
+pub(crate) fn now_since(started: Instant) -> UnixMs {
+    EPOCH.plus(u64::try_from(started.elapsed().as_millis()).unwrap())
+}
+
+fn forever() -> Window {
+    Window { not_before: UnixMs(0), not_after: UnixMs::LAST }
+}
+
+fn worker_trust() -> TrustedKey {
+    TrustedKey {
+        key: Scene::worker_key().id(),
+        name: "worker".to_owned(),
+        revoked_at: None,
+        roles: [Role::Guardian, Role::Executor].into(),
+        tenant: None,
+        valid: forever(),
+    }
+}
+
+/// The keys that count: the cast's, and the workers'.
+pub(crate) fn keyring(cast: &Cast) -> Keyring {
+    let mut keyring = cast.trust_root().keyring().unwrap();
+    keyring.enrol(worker_trust());
+    keyring
+}
+
+async fn found_registry(store: &Arc<dyn Store>, cast: &Cast) {
+    let mut chain = Chain::unbegun(Arc::clone(store), REGISTRY);
+    let by = Author::Principal(person().unwrap());
+    let issuer = cast.trust_root().keys.into_iter().find(|key| key.name == "issuer").unwrap();
+    chain
+        .append(|admission| {
+            admission.push(EPOCH, by.clone(), cast.registry_root().unwrap())?;
+            for key in [worker_trust(), issuer.clone()] {
+                let state = admission.state();
+                let body = cast.registration(state, RegistryItem::Key(key), EPOCH).unwrap();
+                admission.push(EPOCH, by.clone(), body)?;
+            }
+            Ok(())
+        })
+        .await
+        .unwrap();
+}
+
+/// Reads a whole chain and verifies it with signatures.
+pub(crate) async fn verified(
+    store: &dyn Store,
+    trajectory: TrajectoryId,
+    keyring: &Keyring,
+) -> Result<Vec<Entry>, String> {
+    let mut verifier = Verifier::new(State::new(trajectory), keyring);
+    let mut entries = Vec::new();
+    loop {
+        let page = store.entries(trajectory, entries.len() as u64, 512).await.unwrap();
+        if page.is_empty() {
+            return Ok(entries);
+        }
+        for stored in page {
+            match verifier.entry(&stored.bytes, Some(stored.id)) {
+                Ok(entry) => entries.push(entry),
+                Err(finding) => return Err(finding.to_string()),
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Seeded simulation: whole histories in virtual time, with everything going wrong, judged by an
+//! auditor that knows what really happened.
+//!
+//! `GESTA_SIM_SEED=n` runs one seed; `GESTA_SIM_SEEDS=n` runs that many.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod auditor;
+mod confirmation;
+mod hostile;
+mod outside;
+#[path = "../scene/mod.rs"]
+mod scene;
+mod sim;
+
+use sim::{Broken, Wrong, simulate};
+
+/// How many seeds a plain run of the tests takes.
+const SEEDS: u64 = 1_000;
+
+fn run(seed: u64, broken: Broken) -> Result<(), Wrong> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(simulate(seed, broken))
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn no_history_does_anything_twice_or_loses_anything() {
+    let seeds = match number("GESTA_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("GESTA_SIM_SEEDS").unwrap_or(SEEDS),
+    };
+    let cores = std::thread::available_parallelism().unwrap().get() as u64;
+    let wrong: Vec<(u64, Vec<String>)> = std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..cores)
+            .map(|lane| {
+                let seeds = seeds.clone();
+                scope.spawn(move || {
+                    let mine = seeds.filter(|seed| seed % cores == lane);
+                    mine.filter_map(|seed| {
+                        run(seed, Broken::Nothing).err().map(|Wrong(wrong)| (seed, wrong))
+                    })
+                    .take(1)
+                    .collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        lanes.into_iter().flat_map(|lane| lane.join().unwrap()).collect()
+    });
+    for (seed, wrong) in &wrong {
+        eprintln!("seed {seed} (GESTA_SIM_SEED={seed} runs it again):\n{}", wrong.join("\n"));
+    }
+    assert!(wrong.is_empty(), "{} seeds went wrong", wrong.len());
+}
+
+/// The simulation is worth something only if it finds what is broken on purpose.
+fn must_be_found(broken: Broken) {
+    let found = (0..1_000).find(|seed| run(*seed, broken).is_err());
+    let seed = found.unwrap_or_else(|| panic!("{broken:?} was not found in 1,000 seeds"));
+    eprintln!("{broken:?} is found by seed {seed}");
+}
+
+#[test]
+fn a_dropped_compare_and_swap_is_found() {
+    must_be_found(Broken::LostCas);
+}
+
+#[cfg(feature = "sabotage")]
+mod sabotaged {
+    use gesta_runtime::Sabotage;
+
+    use super::{Broken, must_be_found};
+
+    #[test]
+    fn a_skipped_barrier_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::SkipBarrier));
+    }
+
+    #[test]
+    fn an_ignored_fence_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::IgnoreFence));
+    }
+
+    #[test]
+    fn a_retried_unknown_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::RetryUnknown));
+    }
+
+    #[test]
+    fn an_ignored_limit_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::IgnoreLimits));
+    }
+
+    #[test]
+    fn a_forgotten_undo_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::ForgetUndo));
+    }
+
+    #[test]
+    fn a_world_that_is_trusted_unseen_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::TrustTheWorld));
+    }
+
+    #[test]
+    fn a_denial_that_is_believed_too_early_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::BelieveTooEarly));
+    }
+}
