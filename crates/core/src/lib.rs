@@ -14,6 +14,7 @@ pub mod guardian;
 pub mod ids;
 pub mod json;
 pub mod keys;
+pub mod policy;
 pub mod projection;
 pub mod sample;
 pub mod sensitive;

@@ -17,7 +17,10 @@ use crate::tools;
 use crate::witness::Witness;
 
 /// Nothing here takes that long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often somebody who waits for a process looks at what it has said.
+const LOOK: Duration = Duration::from_millis(100);
 /// When an effect lands that lands late.
 const LATE: Duration = Duration::from_millis(400);
 
@@ -95,7 +98,7 @@ impl Scene<'_> {
     }
 
     fn play(&self) -> Option<Played> {
-        let first = self.cut_off();
+        let first = self.cut_off()?;
         if self.case.mode == Mode::Freeze && self.is_locked() {
             return None;
         }
@@ -155,8 +158,9 @@ impl Scene<'_> {
         Some(Played { entries, at_cut, at_end: self.effects(), disturbed })
     }
 
-    /// The first worker: dead, frozen, or about to wait in vain.
-    fn cut_off(&self) -> Process {
+    /// The first worker: dead, frozen, or about to wait in vain. None when it lost its lease before it
+    /// came to the cut, since what it does after that is not the case that is played.
+    fn cut_off(&self) -> Option<Process> {
         let Case { cut, mode, kind, .. } = *self.case;
         let how = if mode == Mode::Kill { "kill" } else { "stop" };
         let order = cut.is_point().then(|| format!("{}:{how}", cut.text()));
@@ -175,13 +179,12 @@ impl Scene<'_> {
             }
         }
         match mode {
-            Mode::Spare => return first,
+            Mode::Spare => return Some(first),
             _ if cut.is_point() => {}
             Mode::Kill => first.signal(Signal::KILL),
             Mode::Freeze => first.signal(Signal::STOP),
         }
-        first.is_cut_off(mode);
-        first
+        first.is_cut_off(mode).then_some(first)
     }
 
     fn effects(&self) -> BTreeMap<u64, usize> {
@@ -303,8 +306,8 @@ impl Process {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Waits until it is dead, or frozen.
-    fn is_cut_off(&mut self, mode: Mode) {
+    /// Waits until it is dead, or frozen; false when it lost its lease before that.
+    fn is_cut_off(&mut self, mode: Mode) -> bool {
         let pid = self.pid();
         let (say, heard) = channel();
         // Looked at and left as it is: its number stays its own until it is waited for.
@@ -316,8 +319,17 @@ impl Process {
                 Mode::Freeze | Mode::Spare => status.stopped(),
             }))
         });
-        let is_so = heard.recv_timeout(PATIENCE);
-        assert_eq!(is_so, Ok(true), "it was not cut off: {}", self.heard());
+        let begun = Instant::now();
+        loop {
+            match heard.recv_timeout(LOOK) {
+                Ok(is_so) => {
+                    assert!(is_so, "it was not cut off: {}", self.heard());
+                    return true;
+                }
+                Err(_) if self.heard().contains("lost trajectory") => return false,
+                Err(_) => assert!(begun.elapsed() < PATIENCE, "not cut off: {}", self.heard()),
+            }
+        }
     }
 
     /// Everything that it has said so far.

@@ -1,0 +1,117 @@
+//! What is asked of a policy set, and what it answers. Values only: how policies are written and who
+//! evaluates them is not known here.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::amounts::{Amounts, Budget};
+use crate::ids::{Channel, Principal, Tenant, ToolName};
+use crate::json::Canon;
+use crate::time::UnixMs;
+use crate::writ::Effect;
+
+/// May this principal call this tool with these arguments now; and may it do so unattended?
+#[derive(Clone, Debug)]
+pub struct Query<'a> {
+    /// Who wants to call.
+    pub principal: &'a Principal,
+    /// For whom.
+    pub tenant: &'a Tenant,
+    /// What it wants to call.
+    pub tool: &'a ToolName,
+    /// What that does to the world.
+    pub effect: Effect,
+    /// With what: an object.
+    pub args: &'a Canon,
+    /// When.
+    pub now: UnixMs,
+    /// How often the step was tried before.
+    pub tries: u64,
+    /// What the trajectory has used, reservations included.
+    pub spent: Amounts,
+    /// What its writ leaves, where the writ sets a limit.
+    pub left: Budget,
+    /// Who has approved exactly this.
+    pub approvals: Vec<Principal>,
+    /// What the trajectory has committed that may count as evidence.
+    pub evidence: &'a [Evidence],
+}
+
+/// Something committed: the type of a resource, and who signed for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evidence {
+    /// The tool whose receipt says so.
+    pub by: ToolName,
+    /// The type of the resource.
+    #[serde(rename = "type")]
+    pub type_: String,
+}
+
+/// What a policy demands to be committed before.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requirement {
+    /// Only what this tool has signed for counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<ToolName>,
+    /// The type of the resource.
+    #[serde(rename = "type")]
+    pub type_: String,
+}
+
+/// A policy that decided.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deciding {
+    /// What it is annotated with, but for its id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// What it is called.
+    pub id: String,
+}
+
+/// The answer to one of the two questions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ruling {
+    /// Whether it may.
+    pub allowed: bool,
+    /// Because of these, by id; none when nothing applies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<Deciding>,
+    /// What could not be evaluated. Then it may not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+}
+
+/// How people are asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asking {
+    /// Where.
+    pub channels: Vec<Channel>,
+    /// How many distinct people must agree.
+    pub quorum: u64,
+    /// Why.
+    pub reason: String,
+    /// For how long, in milliseconds.
+    pub within_ms: u64,
+}
+
+/// What a policy set answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// Whether it may be called.
+    pub call: Ruling,
+    /// What must be committed before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<Requirement>,
+    /// Whether it may be called without asking anybody.
+    pub unattended: Ruling,
+    /// How people are asked, if they must be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asking: Option<Asking>,
+}
