@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    cancel, check, completions, confirm, demo, doctor, doubts, export, graph, init, jobs, keys,
+    approvals, approve, cancel, check, completions, confirm, demo, doctor, doubts, export, graph, init, jobs, keys,
     log, resolve, resume, run, show, signal, submit, tools, verify, worker, workers,
 };
 use crate::session::Session;
@@ -109,6 +109,9 @@ pub(crate) enum Command {
     Resume(resume::Arguments),
     Signal(signal::Arguments),
     Cancel(cancel::Arguments),
+    Approvals(approvals::Arguments),
+    Approve(approve::Arguments),
+    Deny(approve::Denial),
     Doubts(doubts::Arguments),
     Resolve(resolve::Arguments),
     Confirm(confirm::Arguments),
@@ -138,6 +141,9 @@ impl Command {
             Self::Resume(arguments) => resume::run(session, &arguments),
             Self::Signal(arguments) => signal::run(session, &arguments),
             Self::Cancel(arguments) => cancel::run(session, &arguments),
+            Self::Approvals(arguments) => approvals::run(session, &arguments),
+            Self::Approve(arguments) => approve::run(session, &arguments),
+            Self::Deny(arguments) => approve::deny(session, &arguments),
             Self::Doubts(arguments) => doubts::run(session, &arguments),
             Self::Resolve(arguments) => resolve::run(session, &arguments),
             Self::Confirm(arguments) => confirm::run(session, &arguments),

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::interrupt::Interrupt;
-use crate::live::Live;
+use crate::live::{Live, brief_id};
 use crate::workshop::Workshop;
 use crate::{moment, session::Session};
 
@@ -215,7 +215,10 @@ pub(crate) fn waits_for(trajectory: TrajectoryId, row: &Parked) -> String {
                 .to_owned()
         }
         (ParkedOn::Approval, key) => {
-            format!("for an approval by {}", key.as_deref().unwrap_or("somebody"))
+            let by = key.as_deref().unwrap_or("somebody");
+            let or = until.map(|until| format!(", at most {until}")).unwrap_or_default();
+            let id = brief_id(trajectory);
+            format!("for an approval by {by}{or}: `gesta approvals {id}` shows what is asked")
         }
         (ParkedOn::Confirmation, _) => {
             "for a person to confirm what a verifier found: `gesta doubts` shows it".to_owned()

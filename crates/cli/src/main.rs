@@ -1,6 +1,7 @@
 //! The `gesta` command: the composition root. It reads the command line, opens what a command needs
 //! and turns results into output and exit codes. What a trajectory may do is decided elsewhere.
 
+mod approvals;
 mod args;
 mod chains;
 mod commands;

@@ -116,6 +116,18 @@ impl Budget {
             .map(|((name, _), _)| name)
     }
 
+    /// What is left of it, where it sets a limit.
+    #[must_use]
+    pub fn left(&self, used: &Amounts) -> Self {
+        let left = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
+        Self {
+            calls: left(self.calls, used.calls),
+            money_micros: left(self.money_micros, used.money_micros),
+            tokens: left(self.tokens, used.tokens),
+            wall_ms: left(self.wall_ms, used.wall_ms),
+        }
+    }
+
     /// What a child with this budget takes out of its parent's: the limits themselves. An
     /// unlimited dimension takes nothing, since only an unlimited parent can grant it.
     pub fn carved(&self) -> Amounts {

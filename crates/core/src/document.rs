@@ -421,6 +421,9 @@ pub struct ApprovalStatement {
     pub expires: UnixMs,
     /// Who signs.
     pub key: KeyId,
+    /// Why, for people.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// The `pending_approval` that it answers.
     pub pending: EntryId,
     /// Always `gesta.approval.v0`.

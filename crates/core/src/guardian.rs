@@ -7,10 +7,11 @@ use serde::Serialize;
 use crate::amounts::Amounts;
 use crate::body::Proposal;
 use crate::digest::WritId;
-use crate::document::{FreezeTarget, Reason, Stage, Verdict};
+use crate::document::{Decision, FreezeTarget, Reason, Stage, Verdict};
 use crate::ids::ToolName;
 use crate::json::{Canon, JsonError};
-use crate::state::{Registry, State};
+use crate::policy::{Answer, Asking, Deciding, Evidence, Requirement, Ruling};
+use crate::state::{Registry, State, Status};
 use crate::time::UnixMs;
 use crate::writ::{Effect, Writ};
 
@@ -49,6 +50,12 @@ pub struct Inputs<'a> {
     pub mismatches: Vec<String>,
     /// The tool's conditions on the world, with what became of each.
     pub preconditions: Vec<(String, Result<bool, String>)>,
+    /// What the policy set answers, or why it cannot be asked.
+    pub policy: Result<Answer, String>,
+    /// What the trajectory has committed that may count as evidence.
+    pub evidence: &'a [Evidence],
+    /// Who has approved exactly this, by the names under which the registry trusts them.
+    pub approvals: Vec<String>,
     /// What the registry says.
     pub registry: Option<&'a Registry>,
     /// The limit on calls, and how many there were in its window.
@@ -66,20 +73,23 @@ pub struct Judgement {
     pub reason: Option<Reason>,
     /// Every stage up to the one that refused.
     pub trace: Vec<Stage>,
+    /// How people are asked, if they must be.
+    pub asking: Option<Asking>,
 }
 
-/// What a stage found, and why it refuses, if it does.
+/// What a stage found, why it refuses, if it does, and whom it would have asked, if anybody.
 struct Found {
     found: Option<Canon>,
     refusal: Option<Reason>,
+    asking: Option<Asking>,
 }
 
 impl Found {
     /// It passes, and everything it looked at is in the chain or in the environment.
-    const PASSED: Self = Self { found: None, refusal: None };
+    const PASSED: Self = Self { found: None, refusal: None, asking: None };
 
     fn new<T: Serialize>(found: &T, refusal: Option<Reason>) -> Result<Self, JsonError> {
-        Ok(Self { found: Some(Canon::of(found)?), refusal })
+        Ok(Self { found: Some(Canon::of(found)?), refusal, asking: None })
     }
 
     fn refused<T: Serialize>(found: &T, reason: Reason) -> Result<Self, JsonError> {
@@ -90,11 +100,12 @@ impl Found {
 type StageFn = fn(&Proposal, &State, &Inputs<'_>) -> Result<Found, JsonError>;
 
 /// The stages, in the order in which they are asked.
-const STAGES: [(&str, StageFn); 7] = [
+const STAGES: [(&str, StageFn); 8] = [
     ("tool", tool),
     ("authority", authority),
     ("types", types),
     ("preconditions", preconditions),
+    ("policy", policy),
     ("budget", budget),
     ("temporal", temporal),
     ("envelope", envelope),
@@ -108,14 +119,85 @@ pub fn judge(
     inputs: &Inputs<'_>,
 ) -> Result<Judgement, JsonError> {
     let mut trace = Vec::with_capacity(STAGES.len());
+    let mut asking = None;
     for (name, stage) in STAGES {
-        let Found { found, refusal } = stage(proposal, state, inputs)?;
-        trace.push(Stage { found, stage: name.to_owned() });
-        if refusal.is_some() {
-            return Ok(Judgement { verdict: Verdict::Deny, reason: refusal, trace });
+        let found = stage(proposal, state, inputs)?;
+        trace.push(Stage { found: found.found, stage: name.to_owned() });
+        if found.refusal.is_some() {
+            let (verdict, reason) = (Verdict::Deny, found.refusal);
+            return Ok(Judgement { verdict, reason, trace, asking: None });
         }
+        // Nobody is asked about what a later stage refuses.
+        asking = both(asking, found.asking);
     }
-    Ok(Judgement { verdict: Verdict::Allow, reason: None, trace })
+    let step = state.step(&proposal.step);
+    let (verdict, reason) = match &asking {
+        None => (Verdict::Allow, None),
+        // A call of unknown outcome cannot be parked for people: it stays unknown.
+        Some(_) if step.is_some_and(|step| matches!(step.status, Status::Unknown { .. })) => {
+            (Verdict::Deny, Some(Reason::PolicyDenied))
+        }
+        Some(_) => (Verdict::Escalate, None),
+    };
+    Ok(Judgement { verdict, reason, trace, asking })
+}
+
+/// Everyone is asked whom either would ask: the highest quorum, the earliest end.
+fn both(one: Option<Asking>, other: Option<Asking>) -> Option<Asking> {
+    let (Some(mut one), Some(other)) = (one.clone(), other.clone()) else { return one.or(other) };
+    one.channels.extend(other.channels);
+    one.channels.sort();
+    one.channels.dedup();
+    one.quorum = one.quorum.max(other.quorum);
+    one.reason = format!("{}; {}", one.reason, other.reason);
+    one.within_ms = one.within_ms.min(other.within_ms);
+    Some(one)
+}
+
+/// Why a decision is no, for people: what the stage that refused has found.
+pub fn why(decision: &Decision) -> String {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Found {
+        call: Ruling,
+        exceeded: Option<String>,
+        frozen: Option<String>,
+        missing: Vec<Requirement>,
+        refused: Option<String>,
+    }
+    let Some(last) = decision.trace.last() else { return "no stage was asked".to_owned() };
+    let text = last.found.as_ref().map_or("", Canon::as_str);
+    let found: Found = serde_json::from_str(text).unwrap_or_default();
+    let of_policies = |by: &[Deciding]| {
+        let named = by.iter().map(|policy| match policy.annotations.get("reason") {
+            Some(reason) => format!("policy `{}` ({reason})", policy.id),
+            None => format!("policy `{}`", policy.id),
+        });
+        named.collect::<Vec<_>>().join(", ")
+    };
+    match decision.reason {
+        Some(Reason::ApprovalDenied) => "an approver said no".to_owned(),
+        Some(Reason::ApprovalExpired) => "nobody approved it in time".to_owned(),
+        Some(Reason::MissingRequirement) => {
+            let missing = found.missing.iter().map(ToString::to_string);
+            format!("nothing committed yet is {}", missing.collect::<Vec<_>>().join(", "))
+        }
+        Some(Reason::PolicyDenied) if last.stage == "policy" && found.refused.is_none() => {
+            match (found.call.errors.first(), found.call.by.as_slice()) {
+                (Some(error), _) => format!("policies cannot be evaluated: {error}"),
+                (None, []) => "no policy permits it".to_owned(),
+                (None, by) => of_policies(by),
+            }
+        }
+        _ => match found.refused.or(found.frozen) {
+            Some(why) => why,
+            None => match (found.exceeded, text) {
+                (Some(exceeded), _) => format!("the budget `{exceeded}` does not reach"),
+                (None, "") => format!("stage `{}`", last.stage),
+                (None, text) => format!("stage `{}` found {text}", last.stage),
+            },
+        },
+    }
 }
 
 fn refuse(refused: bool, reason: Reason) -> Option<Reason> {
@@ -226,6 +308,51 @@ fn preconditions(_: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, 
         .collect();
     let failed = found.iter().any(|condition| !condition.held);
     Found::new(&found, refuse(failed, Reason::PreconditionFailed))
+}
+
+/// May it be called; is what the deciding policies demand there; and may it be called unattended, or
+/// have enough people agreed?
+fn policy(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
+    #[derive(Serialize)]
+    struct Policies<'a> {
+        #[serde(flatten)]
+        answer: &'a Answer,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        granted: &'a [String],
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        missing: Vec<&'a Requirement>,
+    }
+    let answer = match &inputs.policy {
+        Ok(answer) => answer,
+        Err(why) => return Found::refused(&Refused { refused: why }, Reason::PolicyDenied),
+    };
+    let met = |requirement: &Requirement| {
+        inputs.evidence.iter().any(|evidence| {
+            evidence.type_ == requirement.type_
+                && requirement.by.as_ref().is_none_or(|by| *by == evidence.by)
+        })
+    };
+    let missing: Vec<_> = answer.requires.iter().filter(|requirement| !met(requirement)).collect();
+    let refusal = if !answer.call.allowed {
+        Some(Reason::PolicyDenied)
+    } else if missing.is_empty() {
+        None
+    } else {
+        Some(Reason::MissingRequirement)
+    };
+    // An approval that has run out is asked for again, whatever policies say now: the chain would not
+    // take a call under it.
+    let grant = state.step(&proposal.step).and_then(|step| step.grant.as_deref());
+    let lapsed = grant.is_some_and(|grant| inputs.now > grant.expires);
+    let granted = if grant.is_some() && !lapsed { inputs.approvals.as_slice() } else { &[] };
+    let asking = if answer.unattended.allowed && !lapsed {
+        None
+    } else {
+        let asking = answer.asking.clone().unwrap_or_default();
+        (asking.quorum.max(1) > granted.len() as u64).then_some(asking)
+    };
+    let found = Found::new(&Policies { answer, granted, missing }, refusal)?;
+    Ok(Found { asking, ..found })
 }
 
 fn budget(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {

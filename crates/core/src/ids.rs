@@ -241,6 +241,13 @@ name!(
     |text| spelled(text, 64, |b| b.is_ascii_graphic())
 );
 
+impl Channel {
+    /// Where people are asked when nothing says where.
+    pub fn operators() -> Self {
+        Self("operators".into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

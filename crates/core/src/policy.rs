@@ -2,6 +2,7 @@
 //! evaluates them is not known here.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,15 @@ pub struct Requirement {
     pub type_: String,
 }
 
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.by {
+            Some(by) => write!(f, "a `{}` by `{by}`", self.type_),
+            None => write!(f, "a `{}`", self.type_),
+        }
+    }
+}
+
 /// A policy that decided.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -98,6 +108,18 @@ pub struct Asking {
     pub reason: String,
     /// For how long, in milliseconds.
     pub within_ms: u64,
+}
+
+impl Default for Asking {
+    /// When nothing says how.
+    fn default() -> Self {
+        Self {
+            channels: vec![Channel::operators()],
+            quorum: 1,
+            reason: "no policy lets it happen unattended".to_owned(),
+            within_ms: 24 * 60 * 60 * 1000,
+        }
+    }
 }
 
 /// What a policy set answers.

@@ -16,6 +16,7 @@ use gesta_core::state::{Admission, AdmitError};
 use gesta_core::time::{UnixMs, Window};
 use gesta_core::trust::{Role, TrustedKey};
 use gesta_core::writ::{Effect, ToolPattern, Widening, Writ};
+use gesta_policy::{PolicyDocument, PolicySet};
 use gesta_store::{Chain, ChainError, Store};
 
 use crate::desk::COMPILER;
@@ -98,6 +99,23 @@ pub async fn found_registry(
     let mut known: Vec<_> = chain.state().registry().keys().iter().cloned().collect();
     known.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(known)
+}
+
+/// Puts a policy set in force. One that does not hold together is refused, and what was in force stays.
+/// A crash leaves the one or the other in force.
+pub async fn publish(
+    store: &Arc<dyn Store>,
+    registry: TrajectoryId,
+    policies: &PolicyDocument,
+    owner: &PrivateKey,
+    now: UnixMs,
+) -> Result<Digest, RunError> {
+    PolicySet::compile(policies).map_err(|error| RunError::Policy(error.to_string()))?;
+    let blob = store.put_blob(policies.canonical()?.as_bytes()).await?;
+    let item = RegistryItem::Policy(blob.sha256);
+    let mut chain = Chain::load(Arc::clone(store), registry).await?;
+    chain.append(|admission| register(admission, &item, owner, now)).await?;
+    Ok(blob.sha256)
 }
 
 /// Adds a registration to what is about to be appended to a registry.

@@ -1,7 +1,7 @@
 //! Where calls are made from: what a worker shares between its trajectories, and what it knows of
 //! the one in hand. Nothing here decides; the pipeline asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use gesta_core::body::{Mandate, Proposal, step_seed};
 use gesta_core::content::{BlobRef, Content, MAX_INLINE_BYTES};
 use gesta_core::digest::{Digest, WritId};
 use gesta_core::document::{
-    CallResult, Certainty, EffectReport, Environment, Failing, Recovery, Settlement,
+    ApprovalVerdict, CallResult, Certainty, EffectReport, Failing, Recovery, Settlement,
 };
 use gesta_core::entry::{Author, Entry};
 use gesta_core::guardian::{self, Rate};
@@ -28,7 +28,8 @@ use tokio::sync::Notify;
 
 use crate::clock::Pulse;
 use crate::error::RunError;
-use crate::facts::Facts;
+use crate::facts::{Facts, Spoken};
+use crate::in_force::InForce;
 use crate::job::Spec;
 use crate::limits::Rations;
 use crate::pipeline::{Ended, How};
@@ -145,9 +146,8 @@ pub(crate) struct Shared {
     pub(crate) rules: BTreeMap<ToolName, Rules>,
     /// Whether any of them says how to verify something.
     pub(crate) verifies: bool,
-    pub(crate) environment: Environment,
-    /// What decisions name it by.
-    pub(crate) environment_digest: Digest,
+    /// Replaced when the registry says so.
+    pub(crate) in_force: RwLock<Arc<InForce>>,
     pub(crate) options: Options,
     pub(crate) listener: Option<Listener>,
     /// A tool or a limit that was busy may have room.
@@ -168,6 +168,11 @@ impl Shared {
     /// The registry as last read.
     pub(crate) fn registry(&self) -> Option<Arc<State>> {
         self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is in force now.
+    pub(crate) fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// When a worker of this machine was found dead.
@@ -208,6 +213,8 @@ pub(crate) struct Desk {
     pub(crate) shared: Arc<Shared>,
     pub(crate) trajectory: TrajectoryId,
     pub(crate) attempt: u64,
+    /// What the attempt names, and every decision of it rests on.
+    pub(crate) in_force: Arc<InForce>,
     /// The lease under which the trajectory was claimed.
     lease: u64,
     /// Whether the writ's signatures count, asked once an attempt.
@@ -221,7 +228,7 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) fn new(
         shared: Arc<Shared>,
-        (lease, attempt): (u64, u64),
+        (lease, attempt, in_force): (u64, u64, Arc<InForce>),
         state: &State,
         mandate: &Mandate,
     ) -> Self {
@@ -232,6 +239,7 @@ impl Desk {
             shared,
             trajectory: state.trajectory(),
             attempt,
+            in_force,
             lease,
             writ,
             writ_chain,
@@ -248,6 +256,11 @@ impl Desk {
         self.shared.pulse.held(self.lease)
     }
 
+    /// Whether something else is in force now than what the attempt names.
+    pub(crate) fn outdated(&self) -> bool {
+        self.shared.in_force().digest != self.in_force.digest
+    }
+
     pub(crate) fn author(&self) -> Author {
         Author::Worker { attempt: self.attempt, worker: self.shared.worker.clone() }
     }
@@ -259,6 +272,32 @@ impl Desk {
     /// What is frozen that a call of this tool would need.
     pub(crate) fn frozen(&self, tool: &ToolName, registry: Option<&State>) -> Option<&'static str> {
         guardian::frozen_by(tool, &self.state_at_claim, registry.map(State::registry))
+    }
+
+    /// Who has approved the step's proposal, by the names under which the registry trusts their keys
+    /// to approve. The chain takes whatever is well formed; whose word counts is asked here, and asked
+    /// again at every decision.
+    pub(crate) fn approvals(
+        &self,
+        draft: &Draft<Facts>,
+        step: &StepId,
+        registry: Option<&State>,
+    ) -> Vec<String> {
+        let state = draft.state();
+        let grant = state.step(step).and_then(|step| step.grant.as_deref());
+        let (Some(grant), Some(registry)) = (grant, registry) else { return Vec::new() };
+        let keys = registry.registry().keys();
+        let name = |(at, statement): &Spoken| {
+            let doc = statement.doc();
+            let counts = doc.pending == grant.pending
+                && doc.verdict == ApprovalVerdict::Approve
+                && statement.verifies()
+                && keys.check(doc.key, &[Role::Approver], state.tenant(), *at).is_ok();
+            keys.get(&doc.key).filter(|_| counts).map(|key| key.name.clone())
+        };
+        let names: BTreeSet<String> =
+            draft.view().spoken_of(step).iter().filter_map(name).collect();
+        names.into_iter().collect()
     }
 
     /// Tells whoever listens how far a call says it is.
@@ -430,11 +469,6 @@ fn check_writs(mandate: &Mandate, registry: Option<&State>, at: UnixMs) -> Resul
     let keys = registry.map_or(&none, |state| state.registry().keys());
     keys.check(root.doc().key, &[Role::Issuer], Some(&root.doc().tenant), at)
         .map_err(|distrust| distrust.to_string())
-}
-
-/// The digest that stands for "no policy set".
-pub fn no_policy() -> Digest {
-    Digest::of(b"")
 }
 
 /// An error as data.

@@ -60,6 +60,39 @@ pub enum RunError {
     /// The trajectory has ended.
     #[error("{0} has ended already")]
     Ended(TrajectoryId),
+    /// A key that may not approve.
+    #[error("this key may not approve: {0}")]
+    NoApprover(String),
+    /// Nobody is asked.
+    #[error("step `{step}` of {trajectory} waits for no approval; `gesta approvals` lists what does")]
+    NothingAsked {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// The step.
+        step: StepId,
+    },
+    /// It is another question now.
+    #[error("step `{step}` of {trajectory} asks something else by now; look at it again with `gesta approvals`")]
+    AskedAnew {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// The step.
+        step: StepId,
+    },
+    /// It is too late.
+    #[error("the time to approve step `{step}` of {trajectory} is over")]
+    AskedInVain {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// The step.
+        step: StepId,
+    },
+    /// One approver is one voice.
+    #[error("`{0}` has spoken already; a quorum is of distinct approvers")]
+    SpokenTwice(String),
+    /// A policy set that does not hold together.
+    #[error("the policies do not hold together: {0}")]
+    Policy(String),
     /// A tool declares an expression that is none.
     #[error("tool `{tool}` declares a bad expression: {why}")]
     Rule {

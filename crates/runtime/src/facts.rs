@@ -11,10 +11,13 @@ use gesta_core::body::{
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
-use gesta_core::document::{Certainty, Failing, Outcome, ResolutionVerdict};
+use gesta_core::document::{ApprovalStatement, Certainty, Failing, Outcome, ResolutionVerdict};
 use gesta_core::entry::{Body, Entry};
+use gesta_core::guardian;
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::{Canon, JsonError};
+use gesta_core::policy::Evidence;
+use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::world::{Change, Delta, ResourceRef};
 use gesta_store::Follow;
@@ -46,6 +49,12 @@ pub struct Facts {
     asking: RedBlackTreeSetSync<StepId>,
     /// What confirmations looked at, for a person to confirm.
     looked_at: RedBlackTreeMapSync<EntryId, Arc<[ResourceRef]>>,
+    /// Who has spoken about the newest `pending_approval` of a step, and when.
+    approvals: RedBlackTreeMapSync<StepId, Arc<Vec<Spoken>>>,
+    /// What is committed, by type and by the tool whose receipt says so, with how many there are.
+    evidence: RedBlackTreeMapSync<Evidence, u64>,
+    /// The tool that made each resource what it is.
+    made_by: RedBlackTreeMapSync<ResourceRef, ToolName>,
     starts: QueueSync<UnixMs>,
     broken: Option<Arc<(StepId, Failing)>>,
     cancelled: Option<Arc<str>>,
@@ -57,6 +66,9 @@ struct PlanFacts {
     hash: Digest,
     steps: BTreeMap<StepId, (PlanStep, OnceLock<Arc<Spec>>)>,
 }
+
+/// An approver's word, and when it came.
+pub(crate) type Spoken = (UnixMs, Signed<ApprovalStatement>);
 
 /// What a settled step left behind.
 #[derive(Clone, Debug)]
@@ -129,7 +141,11 @@ impl Follow for Facts {
             Body::Attempt(_) => self.attempted(),
             Body::Confirmation(confirmation) => self.confirmation(confirmation, entry.id()),
             Body::Started(started) => self.started(&started.proposal, at),
-            Body::PendingApproval(pending) => self.ask(&pending.proposal),
+            Body::PendingApproval(pending) => {
+                self.approvals.remove_mut(&pending.proposal.step);
+                self.ask(&pending.proposal);
+            }
+            Body::Approval(approval) => self.spoken(&approval.step, at, &approval.statement),
             Body::Commit(commit) => {
                 if let Origin::Woken { by } = &commit.origin {
                     self.signals.remove_mut(by);
@@ -150,7 +166,8 @@ impl Follow for Facts {
             Body::Rejection(rejection) => {
                 let decision = rejection.decision.doc();
                 let code = decision.reason.map_or("refused", |reason| reason.as_str());
-                let message = format!("the Guardian refused `{}`", rejection.proposal.tool);
+                let why = guardian::why(decision);
+                let message = format!("the Guardian refused `{}`: {why}", rejection.proposal.tool);
                 self.refusal(&decision.step, Failing { code: code.to_owned(), message });
             }
             Body::Resolution(resolution) => match &resolution.statement.doc().verdict {
@@ -310,6 +327,29 @@ impl Facts {
         self.findings = RedBlackTreeMapSync::default();
     }
 
+    /// What approvers have said of a step.
+    pub(crate) fn spoken_of(&self, step: &StepId) -> &[Spoken] {
+        self.approvals.get(step).map_or(&[], |spoken| spoken.as_slice())
+    }
+
+    /// What is committed, by type and by the tool whose receipt says so.
+    pub fn evidence(&self) -> impl Iterator<Item = &Evidence> {
+        self.evidence.keys()
+    }
+
+    fn spoken(&mut self, step: &StepId, at: UnixMs, statement: &Signed<ApprovalStatement>) {
+        let mut spoken = self.spoken_of(step).to_vec();
+        spoken.push((at, statement.clone()));
+        self.approvals.insert_mut(step.clone(), Arc::new(spoken));
+    }
+
+    fn count(&mut self, evidence: Evidence, counted: impl FnOnce(u64) -> u64) {
+        match counted(self.evidence.get(&evidence).copied().unwrap_or(0)) {
+            0 => drop(self.evidence.remove_mut(&evidence)),
+            count => drop(self.evidence.insert_mut(evidence, count)),
+        }
+    }
+
     /// Remembers what a call has made of resources.
     fn changes(&mut self, step: &StepId, result: &Content, delta: &Delta) {
         let Some(asked) = self.asked.get(step) else { return };
@@ -319,6 +359,16 @@ impl Facts {
                 Change::Create { value, .. } | Change::Replace { value, .. } => Some(value.clone()),
                 Change::Retract { .. } => None,
             };
+            let resource = change.resource();
+            let of = |by: &ToolName| Evidence { by: by.clone(), type_: resource.type_.to_string() };
+            if let Some(before) = self.made_by.get(resource).cloned() {
+                self.count(of(&before), |count| count.saturating_sub(1));
+                self.made_by.remove_mut(resource);
+            }
+            if value.is_some() {
+                self.count(of(&proposal.tool), |count| count + 1);
+                self.made_by.insert_mut(resource.clone(), proposal.tool.clone());
+            }
             let (step, proposal) = (step.clone(), Arc::clone(&proposal));
             let changed = Changed { step, proposal, result: result.clone(), value };
             self.changed.insert_mut(change.resource().clone(), Arc::new(changed));
@@ -477,11 +527,13 @@ impl Facts {
 
     fn settle(&mut self, step: &StepId, content: &Content, skipped: bool) {
         self.asked.remove_mut(step);
+        self.approvals.remove_mut(step);
         self.results.insert_mut(step.clone(), Recorded { content: content.clone(), skipped });
     }
 
     fn end(&mut self, step: &StepId, error: &Failing) {
         self.asked.remove_mut(step);
+        self.approvals.remove_mut(step);
         if self.broken.is_none() {
             self.broken = Some(Arc::new((step.clone(), error.clone())));
         }

@@ -17,11 +17,13 @@ use gesta_core::projection::Status;
 use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Writ;
-use gesta_store::{Store, StoreError};
+use gesta_policy::PolicyDocument;
+use gesta_store::{Chain, Store, StoreError};
 
 use crate::authority;
-use crate::desk::{Listener, OUTPUT_LIMITS, Options, no_policy};
+use crate::desk::{Listener, OUTPUT_LIMITS, Options};
 use crate::error::RunError;
+use crate::in_force;
 use crate::job::Compiled;
 use crate::jobs::{self, Submission, Submitted};
 use crate::spool::Spool;
@@ -95,9 +97,22 @@ impl Home {
     }
 
     /// What is in force here.
-    pub fn environment(&self) -> Environment {
+    pub async fn environment(&self) -> Result<Environment, RunError> {
         let Self { config, catalogue, .. } = self;
-        Environment { config: *config, policy: no_policy(), tools: catalogue.digest() }
+        let chain = Chain::load(Arc::clone(&self.store), self.registry).await?;
+        let policy = in_force::policy_digest(&*self.store, Some(chain.state()), catalogue).await?;
+        Ok(Environment { config: *config, policy, tools: catalogue.digest() })
+    }
+
+    /// Puts a policy set in force, signed by the registry's owner. One that does not hold together is
+    /// refused, and what was in force stays.
+    pub async fn publish(
+        &self,
+        policies: &PolicyDocument,
+        owner: &PrivateKey,
+        now: UnixMs,
+    ) -> Result<Digest, RunError> {
+        authority::publish(&self.store, self.registry, policies, owner, now).await
     }
 
     /// Submits a job with authority for exactly what it does, narrowed from a root writ by whoever
@@ -123,7 +138,7 @@ impl Home {
             input: order.input.clone(),
             plan: order.job.plan.clone(),
             writs: authority::narrow(root, holder, narrowed, &self.catalogue, now)?,
-            environment: self.environment(),
+            environment: self.environment().await?,
             registry: row.map(|row| RegistryHead { head: row.head, trajectory: self.registry }),
         };
         // Attempts and the job's beginning name the catalogue by its digest: its content is kept.

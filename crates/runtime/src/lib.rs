@@ -1,6 +1,7 @@
 //! Gesta's runtime: the path of a call, the jobs that make calls, the workers that drive jobs, and
 //! the drivers that reach the tools.
 
+pub mod approvals;
 pub mod authority;
 mod clock;
 mod closing;
@@ -12,6 +13,7 @@ mod error;
 mod facts;
 mod gesta;
 mod home;
+mod in_force;
 pub mod job;
 pub mod jobs;
 mod limits;
@@ -30,12 +32,14 @@ mod verify;
 mod worker;
 
 pub use authority::{Keys, Unauthorised};
-pub use desk::{COMPILER, Event, Listener, Options, no_policy};
+pub use desk::{COMPILER, Event, Listener, Options};
+
 pub use error::RunError;
 pub use facts::Facts;
 pub use gesta::Gesta;
 pub use home::{Belongings, Home, Order, Outcome};
-pub use rules::delta_of;
+pub use in_force::{policies, shapes};
+pub use rules::{Foreseen, delta_of, foreseen};
 pub use runner::Left;
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;

@@ -11,18 +11,19 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use gesta_core::amounts::Amounts;
-use gesta_core::body::{Proposal, Rejection, Started, external_key, step_seed};
+use gesta_core::body::{PendingApproval, Proposal, Rejection, Started, external_key, step_seed};
 use gesta_core::content::{BlobRef, Content};
 use gesta_core::digest::EntryId;
 use gesta_core::document::{
-    CallResult, Certainty, Decision, EffectReport, Failing, Outcome, Permit, ReceiptResult,
-    Settlement, Verdict,
+    CallResult, Certainty, Decision, EffectReport, Failing, Outcome, Permit, Reason, ReceiptResult,
+    Settlement, Stage, Verdict,
 };
 use gesta_core::entry::Body;
 use gesta_core::guardian::{self, Inputs, Judgement, ToolFacts};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
+use gesta_core::policy::{Answer, Asking, Evidence, Query};
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::Status;
 use gesta_core::time::UnixMs;
@@ -58,7 +59,7 @@ pub(crate) struct Ask {
 pub(crate) enum Opening {
     /// `started` is part of the append.
     Started(Box<Prepared>),
-    /// The Guardian said no, and that is part of the append.
+    /// The Guardian said no, or that people must say, and that is part of the append.
     Refused,
     /// The tool is busy. Nothing was added.
     Busy,
@@ -203,7 +204,7 @@ impl Prepared {
     }
 }
 
-/// Steps 1 to 5. Adds `started` or `rejection` to the append.
+/// Steps 1 to 5. Adds `started`, `pending_approval` or `rejection` to the append.
 pub(crate) fn open(
     desk: &Desk,
     draft: &mut Draft<Facts>,
@@ -218,9 +219,12 @@ pub(crate) fn open(
     let Ok(slot) = limits::slot(desk, tool, timeout_ms) else { return Ok(Opening::Busy) };
 
     // 3. decide: pure, signed, on this very head.
-    let decision = decide(desk, draft, &proposal, tool, now)?;
-    let tool = match (decision.doc().verdict, tool) {
-        (Verdict::Allow, Some(tool)) => tool,
+    let (decision, asking) = decide(desk, draft, &proposal, tool, now)?;
+    let tool = match (decision.doc().verdict, tool, asking) {
+        (Verdict::Allow, Some(tool), _) => tool,
+        (Verdict::Escalate, _, Some(asking)) => {
+            return escalate(desk, draft, proposal, decision, asking, now);
+        }
         _ => return refuse(desk, draft, proposal, decision, now),
     };
 
@@ -358,10 +362,12 @@ fn decide(
     proposal: &Proposal,
     tool: Option<&Tool>,
     now: UnixMs,
-) -> Result<Signed<Decision>, RunError> {
+) -> Result<(Signed<Decision>, Option<Asking>), RunError> {
     let state = draft.state();
     let registry = desk.shared.registry();
     let options = &desk.shared.options;
+    let evidence: Vec<Evidence> = draft.view().evidence().cloned().collect();
+    let approvals = desk.approvals(draft, &proposal.step, registry.as_deref());
     let inputs = Inputs {
         now,
         tool: tool.map(facts),
@@ -375,6 +381,9 @@ fn decide(
             .rules(&proposal.tool)
             .map(|rules| rules.preconditions(&proposal.args, state.world()))
             .unwrap_or_default(),
+        policy: ask_policies(desk, draft, proposal, tool, (&approvals, &evidence), now),
+        evidence: &evidence,
+        approvals,
         registry: registry.as_ref().map(|state| state.registry()),
         rate: options.rate.map(|rate| {
             let since = UnixMs(now.0.saturating_sub(rate.per_ms));
@@ -382,15 +391,29 @@ fn decide(
         }),
         max_args_bytes: options.max_args_bytes,
     };
-    let Judgement { verdict, reason, trace } = guardian::judge(proposal, state, &inputs)?;
+    let judgement = guardian::judge(proposal, state, &inputs)?;
+    let asking = judgement.asking.clone();
+    Ok((decision(desk, draft, proposal, judgement, now)?, asking))
+}
+
+/// The verdict as it is signed.
+fn decision(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    proposal: &Proposal,
+    judgement: Judgement,
+    now: UnixMs,
+) -> Result<Signed<Decision>, RunError> {
+    let state = draft.state();
+    let Judgement { verdict, reason, trace, asking: _ } = judgement;
     desk.sign(Decision {
         at: now,
-        environment: desk.shared.environment_digest,
+        environment: desk.in_force.digest,
         key: desk.shared.key.id(),
         parent: state.head().map(|head| head.id).ok_or(RunError::NotBegun)?,
         proposal: proposal.id()?,
         reason,
-        registry: registry.as_ref().and_then(|state| state.head()),
+        registry: desk.shared.registry().and_then(|state| state.head()),
         step: proposal.step.clone(),
         trace,
         trajectory: desk.trajectory,
@@ -398,6 +421,74 @@ fn decide(
         verdict,
         writ: state.writ().map(|(id, _)| id).ok_or(RunError::NotBegun)?,
     })
+}
+
+/// What the policies in force say of a proposal.
+fn ask_policies(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    proposal: &Proposal,
+    tool: Option<&Tool>,
+    (approvals, evidence): (&[String], &[Evidence]),
+    now: UnixMs,
+) -> Result<Answer, String> {
+    let state = draft.state();
+    let (Some(tool), Some((_, writ))) = (tool, state.writ()) else {
+        return Err("there is no such tool, or no writ".to_owned());
+    };
+    let spent = state.spent().plus(state.reserved());
+    let asked = draft.view().asked(&proposal.step);
+    desk.in_force.answer(&Query {
+        principal: &writ.principal,
+        tenant: &writ.tenant,
+        tool: &proposal.tool,
+        effect: tool.manifest().effect,
+        args: &proposal.args,
+        now,
+        tries: asked.map_or(0, |asked| asked.failures + asked.turned_away),
+        spent,
+        left: writ.budget.left(&spent),
+        approvals: approvals.iter().filter_map(|name| name.parse().ok()).collect(),
+        evidence,
+    })
+}
+
+/// People must say: the step parks.
+fn escalate(
+    desk: &Desk,
+    draft: &mut Draft<Facts>,
+    proposal: Proposal,
+    decision: Signed<Decision>,
+    asking: Asking,
+    now: UnixMs,
+) -> Result<Opening, RunError> {
+    let Asking { channels, quorum, reason, within_ms } = asking;
+    let deadline = now.plus(within_ms);
+    let quorum = quorum.max(1);
+    let body = PendingApproval { channels, deadline, decision, proposal, quorum, reason };
+    draft.push(now, desk.author(), Body::PendingApproval(Box::new(body)))?;
+    Ok(Opening::Refused)
+}
+
+/// People have said no, or nobody said yes in time: the step is refused.
+pub(crate) fn unapproved(
+    desk: &Desk,
+    draft: &mut Draft<Facts>,
+    (proposal, pending): (Proposal, EntryId),
+    reason: Reason,
+    now: UnixMs,
+) -> Result<(), RunError> {
+    #[derive(serde::Serialize)]
+    struct Asked {
+        pending: EntryId,
+    }
+    let found = Some(Canon::of(&Asked { pending })?);
+    let trace = vec![Stage { found, stage: "approval".to_owned() }];
+    let (verdict, reason) = (Verdict::Deny, Some(reason));
+    let judgement = Judgement { verdict, reason, trace, asking: None };
+    let decision = decision(desk, draft, &proposal, judgement, now)?;
+    refuse(desk, draft, proposal, decision, now)?;
+    Ok(())
 }
 
 fn refuse(
@@ -478,7 +569,7 @@ fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
     if proposal.idempotency_key(desk.trajectory) != permit.doc().idempotency_key {
         return Err(failing("gate_digest", "what is about to run is not what was permitted"));
     }
-    if shared.environment_digest != decision.doc().environment {
+    if shared.in_force().digest != decision.doc().environment {
         return Err(failing("gate_environment", "tools, policy or configuration have changed"));
     }
     let registry = shared.registry();

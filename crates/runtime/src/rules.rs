@@ -145,6 +145,33 @@ impl Rules {
     }
 }
 
+/// What a call would change, as far as its arguments tell.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Foreseen {
+    /// The resource.
+    pub resource: ResourceRef,
+    /// What it is now; none when there is none.
+    pub now: Option<Canon>,
+    /// What it would be; none when only the result will tell.
+    pub then: Option<Canon>,
+    /// Whether it would cease to be.
+    pub retracted: bool,
+}
+
+/// What a call would change in the world, as its tool declares it and its arguments tell.
+pub fn foreseen(manifest: &Manifest, args: &Canon, world: &World) -> Vec<Foreseen> {
+    let vars = [("args", args)];
+    let foresee = |rule: Rule| {
+        let id: String = evaluate_with(&rule.id, &vars).ok()?.read().ok()?;
+        let resource = ResourceRef { id: id.into(), type_: rule.type_.clone() };
+        let now = world.get(&resource).map(|resource| resource.value.clone());
+        let then = evaluate_with(&rule.value, &vars).ok().filter(|_| !rule.retract);
+        Some(Foreseen { resource, now, then, retracted: rule.retract })
+    };
+    let rules = Rules::of(manifest).unwrap_or_default();
+    rules.changes.into_iter().filter_map(foresee).collect()
+}
+
 /// What a call that returned `result` changes in the world, as its tool declares it.
 pub fn delta_of(
     manifest: &Manifest,

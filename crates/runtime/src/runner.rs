@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use gesta_core::body::{Attempt, Check, Proposal};
 use gesta_core::digest::EntryId;
-use gesta_core::document::{Certainty, EffectReport};
+use gesta_core::document::{Certainty, EffectReport, Environment};
 use gesta_core::entry::{Author, Body};
 use gesta_core::ids::{ToolName, TrajectoryId};
 use gesta_core::json::Canon;
@@ -57,6 +57,8 @@ pub enum Left {
     Stopped,
     /// Another worker has it, or may have it.
     Lost,
+    /// Something else is in force than what the attempt names: it takes another attempt.
+    Outdated,
 }
 
 /// What a task of this trajectory brings back.
@@ -95,8 +97,23 @@ struct Runner {
     bell: Arc<Notify>,
 }
 
-/// Claims the trajectory with an `attempt` and drives it. The caller holds its claim in the store.
+/// Drives a trajectory, with another attempt whenever something else is in force. The caller holds its
+/// claim in the store.
 pub(crate) async fn drive(
+    shared: Arc<Shared>,
+    trajectory: TrajectoryId,
+    stop: watch::Receiver<bool>,
+) -> Result<Left, RunError> {
+    loop {
+        let left = attempt(Arc::clone(&shared), trajectory, stop.clone()).await?;
+        if left != Left::Outdated {
+            return Ok(left);
+        }
+    }
+}
+
+/// Claims the trajectory with an `attempt` and drives it.
+async fn attempt(
     shared: Arc<Shared>,
     trajectory: TrajectoryId,
     stop: watch::Receiver<bool>,
@@ -117,13 +134,15 @@ pub(crate) async fn drive(
     if !shared.pulse.held(lease) {
         return Ok(Left::Lost);
     }
-    let attempt = claim(&shared, &mut chain).await?;
+    let in_force = shared.in_force();
+    let attempt = claim(&shared, &mut chain, in_force.environment).await?;
     for (step, tool, since) in chain.view().under_way() {
         let (step, tool) = (step.clone(), tool.clone());
         shared.tell(|| Event::UnderWay { trajectory, step, tool, since });
     }
     let mandate = chain.view().mandate().ok_or(RunError::NotBegun)?;
-    let desk = Arc::new(Desk::new(Arc::clone(&shared), (lease, attempt), chain.state(), mandate));
+    let claimed = (lease, attempt, in_force);
+    let desk = Arc::new(Desk::new(Arc::clone(&shared), claimed, chain.state(), mandate));
     let bell = Arc::new(Notify::new());
     shared.drivers().insert(trajectory, Arc::clone(&bell));
     let runner = Runner {
@@ -174,7 +193,11 @@ fn lacking(shared: &Shared, chain: &Chain<Facts>) -> Option<ToolName> {
 }
 
 /// Appends the `attempt` that makes this worker the owner.
-async fn claim(shared: &Shared, chain: &mut Chain<Facts>) -> Result<u64, RunError> {
+async fn claim(
+    shared: &Shared,
+    chain: &mut Chain<Facts>,
+    environment: Environment,
+) -> Result<u64, RunError> {
     cut::here("before_claim");
     let written = chain
         .write(
@@ -186,7 +209,7 @@ async fn claim(shared: &Shared, chain: &mut Chain<Facts>) -> Result<u64, RunErro
                 let died = draft.state().owner().and_then(|owner| shared.died(owner));
                 let died = died.map(|died| died.min(now));
                 let note = note.to_owned();
-                let body = Attempt { died, environment: shared.environment, note };
+                let body = Attempt { died, environment, note };
                 let body = Body::Attempt(Box::new(body));
                 draft.push(now, by, body)?;
                 Ok::<_, RunError>(attempt)
@@ -217,6 +240,9 @@ impl Runner {
         loop {
             if !self.desk.held() {
                 return Ok(Left::Lost);
+            }
+            if self.desk.outdated() && self.tasks.is_empty() && self.ended.is_empty() {
+                return Ok(Left::Outdated);
             }
             self.stop_cancelled();
             let left = match self.take_turn().await {
@@ -300,7 +326,7 @@ impl Runner {
             probed: &probed,
             findings: &self.findings,
             looking: &self.looking,
-            may_open: !*self.stop.borrow(),
+            may_open: !*self.stop.borrow() && !desk.outdated(),
             blobs: &self.blobs,
             lists: &self.lists,
         };

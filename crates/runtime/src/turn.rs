@@ -16,7 +16,7 @@ use gesta_core::amounts::Amounts;
 use gesta_core::body::{Check, Completed, Origin, Proposal, Stopped, step_seed};
 use gesta_core::content::{Content, MAX_INLINE_BYTES};
 use gesta_core::digest::{Digest, EntryId, Seed};
-use gesta_core::document::{EffectReport, Failing, Outcome};
+use gesta_core::document::{EffectReport, Failing, Outcome, Reason};
 use gesta_core::entry::Body;
 use gesta_core::ids::StepId;
 use gesta_core::json::Canon;
@@ -158,6 +158,13 @@ impl Turn<'_> {
                 }
                 // It waits for a person; meanwhile the world may agree again.
                 Act::Confirm if first && draft.state().unconfirmed(step).is_some() => {
+                    self.work(draft, step, made)?;
+                }
+                Act::Reject if first && asked_in_vain(draft.state(), step).is_some() => {
+                    self.unapproved(draft, step)?;
+                }
+                // An approval that has run out is asked for again.
+                Act::Escalate if first && lapsed(draft.state(), step, self.now) => {
                     self.work(draft, step, made)?;
                 }
                 // A call of unknown outcome that may not be sent again.
@@ -390,7 +397,18 @@ impl Turn<'_> {
 
     /// Whether a call may be made for this step now.
     fn has_room(&self, draft: &Draft<Facts>, step: &StepId, made: &Made) -> bool {
-        self.may_open && !self.full(draft.view(), made) && draft.state().startable(step, self.now)
+        let state = draft.state();
+        self.may_open
+            && !self.full(draft.view(), made)
+            && (state.startable(step, self.now) || lapsed(state, step, self.now))
+    }
+
+    /// Refuses what people have denied, or have not approved in time.
+    fn unapproved(&self, draft: &mut Draft<Facts>, step: &StepId) -> Result<(), RunError> {
+        let Some((pending, reason)) = asked_in_vain(draft.state(), step) else { return Ok(()) };
+        let Some(asked) = draft.view().asked(step) else { return Ok(()) };
+        let asked = ((*asked.proposal).clone(), pending);
+        pipeline::unapproved(self.desk, draft, asked, reason, self.now)
     }
 
     /// Sends a call of unknown outcome again, or gives up knowing.
@@ -517,6 +535,22 @@ impl Turn<'_> {
             .unwrap_or(PARALLEL)
             .max(1)
     }
+}
+
+/// What people were asked, and why it is refused now. Whether the time is over is the state's to say:
+/// it offers the refusal only then.
+fn asked_in_vain(state: &State, step: &StepId) -> Option<(EntryId, Reason)> {
+    match &state.step(step)?.status {
+        Status::Denied { pending } => Some((*pending, Reason::ApprovalDenied)),
+        Status::Pending(pending) => Some((pending.entry, Reason::ApprovalExpired)),
+        _ => None,
+    }
+}
+
+/// Whether an approval has run out before it was used.
+fn lapsed(state: &State, step: &StepId, now: UnixMs) -> bool {
+    let grant = state.step(step).and_then(|step| step.grant.as_ref());
+    grant.is_some_and(|grant| now > grant.expires)
 }
 
 /// Whether sending a call of unknown outcome again was refused.

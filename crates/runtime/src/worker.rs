@@ -18,8 +18,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::clock::Pulse;
-use crate::desk::{COMPILER, Event, Listener, Options, Shared, no_policy};
+use crate::desk::{COMPILER, Event, Listener, Options, Shared};
 use crate::error::RunError;
+use crate::in_force::InForce;
 use crate::limits;
 use crate::presence::Presence;
 use crate::rules::Rules;
@@ -101,8 +102,8 @@ impl Worker {
         let listening = store.listen();
         // Decisions name the catalogue by its digest; whoever checks one must find the content.
         store.put_blob(catalogue.canonical().as_bytes()).await?;
-        let environment =
-            Environment { config: setup.config, policy: no_policy(), tools: catalogue.digest() };
+        let state = registry_state(&store, setup.registry).await?;
+        let in_force = InForce::read(&*store, state.as_deref(), &catalogue, setup.config).await?;
         let shared = Arc::new(Shared {
             pulse: Pulse::new(store_now, sent, options.lease_ms),
             store,
@@ -111,8 +112,7 @@ impl Worker {
             catalogue,
             verifies: rules.values().any(Rules::verifies),
             rules,
-            environment,
-            environment_digest: environment.digest()?,
+            in_force: RwLock::new(Arc::new(in_force)),
             options,
             listener,
             freed: Notify::new(),
@@ -120,11 +120,10 @@ impl Worker {
             work: Notify::new(),
             drivers: Mutex::default(),
             hearing: listening.hearing(),
-            registry: RwLock::new(None),
+            registry: RwLock::new(state),
             spool,
             dead: Mutex::default(),
         });
-        read_registry(&shared, setup.registry).await?;
         bury(&shared, presence.as_deref()).await;
         let registry_read = Arc::new(Notify::new());
         let beside = vec![
@@ -243,7 +242,7 @@ impl Worker {
 
     /// What is in force for whatever this worker decides.
     pub fn environment(&self) -> Environment {
-        self.shared.environment
+        self.shared.in_force().environment
     }
 
     /// The registry, as last read, with its id.
@@ -262,7 +261,7 @@ impl Worker {
     ) -> bool {
         let circling = match left {
             Ok(Left::Parked) => self.looks_busy(trajectory).await,
-            Ok(Left::Ended | Left::Stopped | Left::Lost) => false,
+            Ok(Left::Ended | Left::Stopped | Left::Lost | Left::Outdated) => false,
             Err(error) => {
                 tracing::error!(%trajectory, %error, "a trajectory cannot be driven");
                 self.shared.tell(|| Event::Note(format!("{trajectory} cannot be driven: {error}")));
@@ -420,8 +419,24 @@ async fn read_registry(shared: &Shared, registry: Option<TrajectoryId>) -> Resul
     if row.is_some() && row.map(|row| row.head) == known {
         return Ok(());
     }
-    let chain = Chain::load(Arc::clone(&shared.store), registry).await?;
-    let state = Arc::new(chain.state().clone());
-    *shared.registry.write().unwrap_or_else(PoisonError::into_inner) = Some(state);
+    let state = registry_state(&shared.store, Some(registry)).await?;
+    let before = shared.in_force();
+    let policy = state.as_ref().and_then(|state| state.registry().policy());
+    if policy.is_some_and(|policy| policy != before.environment.policy) {
+        let config = before.environment.config;
+        let now = InForce::read(&*shared.store, state.as_deref(), &shared.catalogue, config).await?;
+        *shared.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
+    }
+    *shared.registry.write().unwrap_or_else(PoisonError::into_inner) = state;
     Ok(())
+}
+
+/// The registry as it stands.
+async fn registry_state(
+    store: &Arc<dyn Store>,
+    registry: Option<TrajectoryId>,
+) -> Result<Option<Arc<State>>, RunError> {
+    let Some(registry) = registry else { return Ok(None) };
+    let chain = Chain::load(Arc::clone(store), registry).await?;
+    Ok(Some(Arc::new(chain.state().clone())))
 }

@@ -15,6 +15,7 @@ use gesta_core::entry::{Author, Body};
 use gesta_core::guardian::{self, Inputs, ToolFacts};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
+use gesta_core::policy::{Answer, Query};
 use gesta_core::signed::Signed;
 use gesta_core::state::{Admission, State};
 use gesta_core::time::UnixMs;
@@ -23,7 +24,8 @@ use gesta_core::writ::Writ;
 use gesta_runtime::authority::{self, OWNER};
 use gesta_runtime::job::{CallSpec, EvalError, Expr, Results, Scope, Spec, StepResult, Work};
 use gesta_runtime::tools::Tool;
-use gesta_runtime::{COMPILER, no_policy};
+use gesta_policy::{PolicyDocument, PolicySet};
+use gesta_runtime::{COMPILER, shapes};
 use gesta_store::Chain;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -129,6 +131,7 @@ struct Preview<'a> {
     writ_chain: Vec<WritId>,
     writ_holds: Result<(), String>,
     registry: Option<State>,
+    policies: PolicySet,
     options: gesta_runtime::Options,
     now: UnixMs,
 }
@@ -162,13 +165,18 @@ impl<'a> Preview<'a> {
                 (owner, root)
             }
         };
-        let registry = match workspace {
+        let (registry, policies) = match workspace {
             Some(workspace) => {
                 let store = session.store()?;
                 let chain = Chain::load(Arc::clone(&store), workspace.config.registry);
-                Some(session.wait(chain)?.state().clone())
+                let state = session.wait(chain)?.state().clone();
+                let policies = gesta_runtime::policies(&*store, Some(&state), &tools.catalogue);
+                (Some(state), session.wait(policies)?)
             }
-            None => None,
+            None => {
+                let default = PolicyDocument::default_for(shapes(&tools.catalogue));
+                (None, PolicySet::compile(&default)?)
+            }
         };
         let settings = workspace.map(|workspace| workspace.config.worker.clone());
         let lease_ms = session.place().map_or(0, |place| place.lease_ms());
@@ -182,7 +190,7 @@ impl<'a> Preview<'a> {
         let seed = Seed::new(Digest::from_bytes(entropy::bytes()?));
         let environment = gesta_core::document::Environment {
             config: options.digest()?,
-            policy: no_policy(),
+            policy: policies.digest(),
             tools: tools.catalogue.digest(),
         };
         let mandate = Mandate {
@@ -196,7 +204,18 @@ impl<'a> Preview<'a> {
         let state = admission.state().clone();
         let writ = state.writ().map(|(_, writ)| writ.clone());
         let writ = writ.ok_or_else(|| crate::problem::Problem::new("the job has no writ"))?;
-        Ok(Self { tools, state, seed, writ, writ_chain, writ_holds, registry, options, now })
+        Ok(Self {
+            tools,
+            state,
+            seed,
+            writ,
+            writ_chain,
+            writ_holds,
+            registry,
+            policies,
+            options,
+            now,
+        })
     }
 
     fn walk(&self, job: &Job) -> Result<Vec<Foreseen>> {
@@ -318,6 +337,11 @@ impl<'a> Preview<'a> {
             (Verdict::Deny, _) => ("deny", judgement.reason),
             (Verdict::Escalate, _) => ("escalate", None),
         };
+        if let Some(asking) = &judgement.asking {
+            let channels: Vec<&str> =
+                asking.channels.iter().map(|channel| channel.as_str()).collect();
+            foreseen.note = format!("asks {}: {}", channels.join(", "), asking.reason);
+        }
         let last = judgement.trace.last().filter(|_| judgement.verdict == Verdict::Deny);
         if let Some((stage, found)) =
             last.and_then(|last| Some((&last.stage, last.found.as_ref()?)))
@@ -325,6 +349,25 @@ impl<'a> Preview<'a> {
             foreseen.note = format!("{stage} {found}");
         }
         Ok(foreseen)
+    }
+
+    /// What the policies would say.
+    fn asked(&self, proposal: &Proposal, tool: Option<&Tool>) -> Result<Answer, String> {
+        let tool = tool.ok_or_else(|| "there is no such tool".to_owned())?;
+        let spent = self.state.spent().plus(self.state.reserved());
+        Ok(self.policies.answer(&Query {
+            principal: &self.writ.principal,
+            tenant: &self.writ.tenant,
+            tool: &proposal.tool,
+            effect: tool.manifest().effect,
+            args: &proposal.args,
+            now: self.now,
+            tries: 0,
+            spent,
+            left: self.writ.budget.left(&spent),
+            approvals: Vec::new(),
+            evidence: &[],
+        }))
     }
 
     fn inputs(&self, proposal: &Proposal, tool: Option<&Tool>, calls: u64) -> Inputs<'_> {
@@ -340,6 +383,9 @@ impl<'a> Preview<'a> {
             writ_chain: &self.writ_chain,
             mismatches: mismatches.iter().map(ToString::to_string).collect(),
             preconditions: Vec::new(),
+            policy: self.asked(proposal, tool),
+            evidence: &[],
+            approvals: Vec::new(),
             registry: self.registry.as_ref().map(State::registry),
             rate: self.options.rate.map(|rate| (rate, calls)),
             max_args_bytes: self.options.max_args_bytes,

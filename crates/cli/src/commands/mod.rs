@@ -1,5 +1,7 @@
 //! One file a command: its arguments, and what it does.
 
+pub(crate) mod approvals;
+pub(crate) mod approve;
 pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod completions;

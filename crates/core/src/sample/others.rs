@@ -142,6 +142,7 @@ impl Cast {
             at: now,
             expires: now.plus(60_000),
             key: self.approver.id(),
+            note: None,
             pending: pending.entry,
             type_: Tag::default(),
             verdict,

@@ -174,6 +174,7 @@ pub(crate) fn approval(
         at: scene.now,
         expires: scene.now.plus(60_000),
         key: key.id(),
+        note: None,
         pending,
         type_: Tag::default(),
         verdict,

@@ -15,6 +15,8 @@ use gesta_core::state::State;
 use gesta_core::time::{UnixMs, Window};
 use gesta_core::trust::{Keyring, Role, TrustedKey};
 use gesta_core::verification::Verifier;
+use gesta_policy::{PolicyDocument, PolicyFile};
+use gesta_runtime::authority;
 use gesta_runtime::jobs::{self, Submission, Submitted};
 use gesta_runtime::tools::Catalogue;
 use gesta_runtime::{Options, job};
@@ -43,6 +45,8 @@ impl Scene {
     pub(crate) async fn on(store: Arc<dyn Store>, catalogue: Catalogue, started: Instant) -> Self {
         let cast = Cast::new(1);
         found_registry(&store, &cast).await;
+        let policies = everything(&catalogue);
+        authority::publish(&store, REGISTRY, &policies, &cast.owner, EPOCH).await.unwrap();
         Self { store, cast, catalogue: Arc::new(catalogue), options: Options::default(), started }
     }
 
@@ -90,11 +94,25 @@ impl Scene {
             writs: vec![standing, writ],
             environment: gesta_core::document::Environment {
                 config: Digest::of(b"test"),
-                policy: gesta_runtime::no_policy(),
+                policy: everything(&self.catalogue).digest().unwrap(),
                 tools: self.catalogue.digest(),
             },
             registry: Some(RegistryHead { head: row.head, trajectory: REGISTRY }),
         }
+    }
+}
+
+/// A policy set that lets everything happen: what is tested here are other stages.
+pub(crate) fn everything(catalogue: &Catalogue) -> PolicyDocument {
+    policies(catalogue, r#"@id("everything") permit(principal, action, resource);"#)
+}
+
+/// A policy set.
+pub(crate) fn policies(catalogue: &Catalogue, text: &str) -> PolicyDocument {
+    PolicyDocument {
+        policies: vec![PolicyFile { name: "policy.cedar".to_owned(), text: text.to_owned() }],
+        roles: BTreeMap::new(),
+        tools: gesta_runtime::shapes(catalogue),
     }
 }
 
@@ -127,11 +145,12 @@ pub(crate) fn keyring(cast: &Cast) -> Keyring {
 async fn found_registry(store: &Arc<dyn Store>, cast: &Cast) {
     let mut chain = Chain::unbegun(Arc::clone(store), REGISTRY);
     let by = Author::Principal(person().unwrap());
-    let issuer = cast.trust_root().keys.into_iter().find(|key| key.name == "issuer").unwrap();
+    let named = |name: &str| cast.trust_root().keys.into_iter().find(|key| key.name == name);
+    let (issuer, approver) = (named("issuer").unwrap(), named("approver").unwrap());
     chain
         .append(|admission| {
             admission.push(EPOCH, by.clone(), cast.registry_root().unwrap())?;
-            for key in [worker_trust(), issuer.clone()] {
+            for key in [worker_trust(), issuer.clone(), approver.clone()] {
                 let state = admission.state();
                 let body = cast.registration(state, RegistryItem::Key(key), EPOCH).unwrap();
                 admission.push(EPOCH, by.clone(), body)?;

@@ -1,0 +1,134 @@
+//! What waits for approval, laid out from the chain for whoever is asked: exactly what would happen,
+//! which policies ask, who has spoken.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use gesta_core::amounts::Amounts;
+use gesta_core::digest::EntryId;
+use gesta_core::entry::Body;
+use gesta_core::ids::{Channel, Principal, StepId, Tenant, ToolName, TrajectoryId};
+use gesta_core::json::Canon;
+use gesta_core::policy::{Answer, Deciding};
+use gesta_core::projection::ParkedOn;
+use gesta_core::time::UnixMs;
+use gesta_core::writ::Effect;
+use gesta_runtime::tools::Catalogue;
+use gesta_runtime::{Foreseen, foreseen};
+use gesta_store::{Chain, ParkedRow, Store};
+use serde::Serialize;
+
+use crate::chains;
+use crate::deeds::job_name;
+use crate::doubts::parked;
+
+/// A call that waits for people.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Asked {
+    pub(crate) trajectory: TrajectoryId,
+    pub(crate) job: Option<String>,
+    pub(crate) step: StepId,
+    /// Who wants it done,
+    pub(crate) principal: Option<Principal>,
+    /// and for whom.
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) tool: ToolName,
+    /// What the tool does to the world, if the workspace has it.
+    pub(crate) effect: Option<Effect>,
+    pub(crate) args: Canon,
+    /// What is set aside for the call, if the workspace has the tool.
+    pub(crate) cost: Option<Amounts>,
+    /// What it would change, as far as its arguments tell.
+    pub(crate) changes: Vec<Foreseen>,
+    pub(crate) reason: String,
+    /// The policies that ask.
+    pub(crate) policies: Vec<Deciding>,
+    pub(crate) channels: Vec<Channel>,
+    pub(crate) quorum: u64,
+    /// Who has approved, by name.
+    pub(crate) approved: Vec<Principal>,
+    pub(crate) asked_at: UnixMs,
+    pub(crate) deadline: UnixMs,
+    /// The entry that asks: what an approval is signed over.
+    pub(crate) pending: EntryId,
+    pub(crate) seq: u64,
+}
+
+/// Everything in a store, or in one job, that waits for approval.
+pub(crate) async fn list(
+    store: &Arc<dyn Store>,
+    trajectory: Option<TrajectoryId>,
+    catalogue: Option<&Catalogue>,
+) -> Result<Vec<Asked>> {
+    let mut asked = Vec::new();
+    for row in parked(store, ParkedOn::Approval, trajectory).await? {
+        asked.extend(read(store, &row, catalogue).await?);
+    }
+    Ok(asked)
+}
+
+async fn read(
+    store: &Arc<dyn Store>,
+    row: &ParkedRow,
+    catalogue: Option<&Catalogue>,
+) -> Result<Option<Asked>> {
+    let (trajectory, step) = (row.trajectory, &row.parked.step);
+    let chain = Chain::load(Arc::clone(store), trajectory).await?;
+    let state = chain.state();
+    let writ = state.writ().map(|(_, writ)| writ);
+    let (mut job, mut asked) = (None, None::<Asked>);
+    chains::walk(store, &[trajectory], false, |visited| {
+        let Some(entry) = visited.entry else { return Ok(()) };
+        match &entry.payload().body {
+            Body::Plan(plan) => job = plan.steps.iter().find_map(job_name),
+            Body::PendingApproval(pending) if entry.id() == row.parked.entry => {
+                let tool = catalogue.and_then(|tools| tools.get(&pending.proposal.tool));
+                let manifest = tool.map(gesta_runtime::tools::Tool::manifest);
+                let args = pending.proposal.args.clone();
+                asked = Some(Asked {
+                    trajectory,
+                    job: None,
+                    step: step.clone(),
+                    principal: writ.map(|writ| writ.principal.clone()),
+                    tenant: writ.map(|writ| writ.tenant.clone()),
+                    tool: pending.proposal.tool.clone(),
+                    effect: manifest.map(|manifest| manifest.effect),
+                    cost: manifest.map(|manifest| manifest.cost),
+                    changes: manifest
+                        .map(|manifest| foreseen(manifest, &args, state.world()))
+                        .unwrap_or_default(),
+                    args,
+                    reason: pending.reason.clone(),
+                    policies: asking(pending.decision.doc()),
+                    channels: pending.channels.clone(),
+                    quorum: pending.quorum,
+                    approved: Vec::new(),
+                    asked_at: entry.payload().at,
+                    deadline: pending.deadline,
+                    pending: entry.id(),
+                    seq: entry.seq(),
+                });
+            }
+            Body::Approval(approval) => {
+                let said = approval.statement.doc();
+                if let Some(asked) = asked.as_mut().filter(|asked| asked.pending == said.pending) {
+                    asked.approved.push(said.approver.clone());
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(asked.map(|asked| Asked { job, ..asked }))
+}
+
+/// The policies that do not let it happen unattended; where none forbids it, those that let it happen.
+fn asking(decision: &gesta_core::document::Decision) -> Vec<Deciding> {
+    let found = decision.trace.iter().find(|stage| stage.stage == "policy");
+    let answer = found.and_then(|stage| stage.found.as_ref()?.read::<Answer>().ok());
+    answer.map_or_else(Vec::new, |answer| match answer.unattended.by.is_empty() {
+        true => answer.call.by,
+        false => answer.unattended.by,
+    })
+}

@@ -1,0 +1,94 @@
+//! What is in force for whatever a worker decides: configuration, tools, policies. The registry says
+//! which policy set; without one, reads are allowed and people are asked about everything else.
+
+use std::collections::BTreeMap;
+
+use gesta_core::digest::Digest;
+use gesta_core::document::Environment;
+use gesta_core::ids::ToolName;
+use gesta_core::policy::{Answer, Query};
+use gesta_core::state::State;
+use gesta_policy::{PolicyDocument, PolicySet, ToolShape};
+use gesta_store::Store;
+
+use crate::error::RunError;
+use crate::tools::Catalogue;
+
+/// What is in force.
+pub(crate) struct InForce {
+    pub(crate) environment: Environment,
+    /// What decisions name it by.
+    pub(crate) digest: Digest,
+    policies: Result<PolicySet, String>,
+}
+
+/// What the tools are to policies.
+pub fn shapes(catalogue: &Catalogue) -> BTreeMap<ToolName, ToolShape> {
+    let shape = |tool: &crate::tools::Tool| {
+        let input = serde_json::from_slice(tool.input_schema().as_bytes()).unwrap_or_default();
+        let shape = ToolShape { effect: tool.manifest().effect, input, risk: None };
+        (tool.name().clone(), shape)
+    };
+    catalogue.iter().map(shape).collect()
+}
+
+/// The policy set that is in force: the registry's, or what stands for none.
+pub async fn policies(
+    store: &dyn Store,
+    registry: Option<&State>,
+    catalogue: &Catalogue,
+) -> Result<PolicySet, RunError> {
+    let digest = registry.and_then(|registry| registry.registry().policy());
+    let document = match digest {
+        None => PolicyDocument::default_for(shapes(catalogue)),
+        Some(digest) => {
+            let bytes = store.blob(digest).await?.ok_or_else(|| {
+                RunError::Policy(format!("the content of {digest} is not in the store"))
+            })?;
+            PolicyDocument::parse(&bytes).map_err(|error| RunError::Policy(error.to_string()))?
+        }
+    };
+    PolicySet::compile(&document).map_err(|error| RunError::Policy(error.to_string()))
+}
+
+/// Which policy set is in force: the registry's, or what stands for none.
+pub(crate) async fn policy_digest(
+    store: &dyn Store,
+    registry: Option<&State>,
+    catalogue: &Catalogue,
+) -> Result<Digest, RunError> {
+    match registry.and_then(|registry| registry.registry().policy()) {
+        Some(digest) => Ok(digest),
+        None => {
+            let document = PolicyDocument::default_for(shapes(catalogue)).canonical()?;
+            Ok(store.put_blob(document.as_bytes()).await?.sha256)
+        }
+    }
+}
+
+impl InForce {
+    /// Reads what is in force. A policy set that cannot be had or understood is in force all the same,
+    /// and denies everything.
+    pub(crate) async fn read(
+        store: &dyn Store,
+        registry: Option<&State>,
+        catalogue: &Catalogue,
+        config: Digest,
+    ) -> Result<Self, RunError> {
+        let policy = policy_digest(store, registry, catalogue).await?;
+        let policies = match policies(store, registry, catalogue).await {
+            Err(RunError::Policy(why)) => Err(format!("the policy set {policy}: {why}")),
+            other => Ok(other?),
+        };
+        if let Err(why) = &policies {
+            tracing::error!("{why}; every call is refused");
+        }
+        let environment = Environment { config, policy, tools: catalogue.digest() };
+        Ok(Self { digest: environment.digest()?, environment, policies })
+    }
+
+    /// What the policies say.
+    pub(crate) fn answer(&self, query: &Query<'_>) -> Result<Answer, String> {
+        self.policies.as_ref().map(|policies| policies.answer(query)).map_err(Clone::clone)
+    }
+}
