@@ -1,0 +1,124 @@
+//! Names in policies that Cedar cannot check, because it takes any text for a tool, a group, a role: a
+//! name that nothing has is a mistake. And arguments that are asked after with `has`, which Cedar allows
+//! for every name.
+
+use std::collections::BTreeSet;
+
+use cedar_policy::EntityUid;
+use gesta_core::ids::{Principal, Tenant, ToolName};
+use serde_json::Value;
+
+use crate::arguments::{self, Field};
+use crate::compile::{Read, Scope};
+use crate::document::PolicyDocument;
+use crate::error::Problem;
+use crate::schema::{self, CALL, UNATTENDED};
+
+/// What is wrong with the names in one policy.
+pub(crate) fn check(document: &PolicyDocument, read: &Read<'_>) -> Vec<Problem> {
+    let literals: BTreeSet<EntityUid> = read.policy.entity_literals().into_iter().collect();
+    let mut problems: Vec<Problem> =
+        literals.iter().filter_map(|literal| unknown(document, read, literal)).collect();
+    let mut asked = BTreeSet::new();
+    if let Ok(json) = read.policy.to_json() {
+        asked_after(&json, &mut asked);
+    }
+    let known: BTreeSet<String> = applicable(document, read)
+        .flat_map(|(_, fields)| fields)
+        .filter(|field| field.type_.is_some())
+        .map(|field| field.name)
+        .collect();
+    for name in asked.difference(&known) {
+        let message = format!("no tool that it can apply to has an argument `{name}`");
+        let problem = read.place.of(name).problem(Some(&read.id), message);
+        let hint = "`gesta policy schema` shows the arguments that policies can see".to_owned();
+        problems.push(Problem { hint: Some(hint), ..problem });
+    }
+    problems
+}
+
+/// Tools that the head of a policy can fit, with their arguments.
+fn applicable<'a>(
+    document: &'a PolicyDocument,
+    read: &'a Read<'_>,
+) -> impl Iterator<Item = (&'a ToolName, Vec<Field>)> {
+    let fits = |tool: &ToolName| {
+        let scopes = [CALL, UNATTENDED].into_iter().filter_map(|q| Scope::of(q, tool).ok());
+        scopes.into_iter().any(|scope| scope.admits(&read.policy))
+    };
+    let tools = document.tools.iter().filter(move |(tool, _)| fits(tool));
+    tools.map(|(tool, shape)| (tool, arguments::fields(&shape.input)))
+}
+
+fn unknown(document: &PolicyDocument, read: &Read<'_>, literal: &EntityUid) -> Option<Problem> {
+    let (type_, id) = (literal.type_name().to_string(), literal.id().unescaped().to_owned());
+    let group = |group: &str| {
+        document.tools.keys().any(|tool| schema::tool_groups(tool).iter().any(|g| g == group))
+    };
+    let (known, hint) = match type_.as_str() {
+        "Tool" => (
+            id.parse::<ToolName>().is_ok_and(|tool| document.tools.contains_key(&tool)),
+            "`gesta tools list` shows the tools".to_owned(),
+        ),
+        "ToolGroup" => (
+            group(&id),
+            "a group is the beginning of tools' names and a star, as in `mail.*`".to_owned(),
+        ),
+        "Role" => (
+            document.roles.contains_key(&id),
+            format!("say who has it: `{id} = [\"agent:main\"]` under [policy.roles] in gesta.toml"),
+        ),
+        "Agent" => {
+            (id.parse::<Principal>().is_ok(), "it is not the name of a principal".to_owned())
+        }
+        "Tenant" => (id.parse::<Tenant>().is_ok(), "it is not the name of a tenant".to_owned()),
+        _ => return None,
+    };
+    if known {
+        return None;
+    }
+    let written = format!("{type_}::\"{id}\"");
+    let problem =
+        read.place.of(&written).problem(Some(&read.id), format!("there is no `{written}`"));
+    Some(Problem { hint: Some(hint), ..problem })
+}
+
+/// The arguments that are asked after: `context.args has NAME`.
+fn asked_after(json: &Value, names: &mut BTreeSet<String>) {
+    match json {
+        Value::Array(values) => values.iter().for_each(|value| asked_after(value, names)),
+        Value::Object(object) => {
+            let is_args = |left: &Value| {
+                left.pointer("/./attr").and_then(Value::as_str) == Some("args")
+                    && left.pointer("/./left/Var").and_then(Value::as_str) == Some("context")
+            };
+            if let Some(has) = object.get("has")
+                && has.get("left").is_some_and(is_args)
+                && let Some(name) = has.get("attr").and_then(Value::as_str)
+            {
+                names.insert(name.to_owned());
+            }
+            object.values().for_each(|value| asked_after(value, names));
+        }
+        _ => {}
+    }
+}
+
+/// A problem that Cedar has found, and what to do about it where that can be told better.
+pub(crate) fn with_hint(document: &PolicyDocument, read: &Read<'_>, problem: Problem) -> Problem {
+    let unseen = applicable(document, read).find_map(|(tool, fields)| {
+        let field = fields.into_iter().find(|field| {
+            field.type_.is_none() && problem.message.contains(&format!("`{}`", field.name))
+        })?;
+        Some((tool.clone(), field.name))
+    });
+    match unseen {
+        Some((tool, field)) => {
+            let hint = format!(
+                "the schema of `{tool}` gives `{field}` no type that policies can hold; a `number` needs `\"x-gesta-scale\": 100`, which shows it as hundredths"
+            );
+            Problem { hint: Some(hint), ..problem }
+        }
+        None => problem,
+    }
+}
