@@ -6,6 +6,8 @@ use cedar_policy::RestrictedExpression;
 use gesta_core::json::Canon;
 use serde_json::{Map, Number, Value, json};
 
+use crate::schema::named;
+
 /// Maps a fraction to a whole number: the number times this.
 const SCALE: &str = "x-gesta-scale";
 /// Maps null: with the value `absent`, as if the argument were not given.
@@ -166,9 +168,9 @@ pub(crate) fn record_type(fields: &[Field]) -> Value {
 
 fn cedar_type(type_: &Type) -> Value {
     match type_ {
-        Type::Text => json!({ "type": "String" }),
-        Type::Whole | Type::Scaled(_) => json!({ "type": "Long" }),
-        Type::Truth => json!({ "type": "Boolean" }),
+        Type::Text => named("String"),
+        Type::Whole | Type::Scaled(_) => named("Long"),
+        Type::Truth => named("Bool"),
         Type::Set(of) => json!({ "type": "Set", "element": cedar_type(of) }),
         Type::Record(fields) => record_type(fields),
     }

@@ -1,7 +1,7 @@
 //! From a document to a set that answers: parse, read annotations, check against the schema, and sort
 //! the policies by the tools they can apply to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use cedar_policy::{
 use gesta_core::digest::Digest;
 use gesta_core::ids::{Principal, ToolName};
 use gesta_core::writ::Effect;
+use miette::Diagnostic;
 
 use crate::annotations::{Annotations, check_id};
 use crate::arguments::{self, Field};
@@ -194,34 +195,49 @@ fn check(document: &PolicyDocument, read: &[Read<'_>]) -> Result<(), PolicyError
     let every = cedar_policy::PolicySet::from_policies(read.iter().map(every))
         .map_err(|error| PolicyError::whole(error.to_string()))?;
     let validated = Validator::new(schema).validate(&every, ValidationMode::Strict);
-    let place_of = |id: &PolicyId| {
+    let found = |id: &PolicyId| {
         let id: &str = id.as_ref();
         read.iter().find(|read| read.id == id)
     };
-    let mut problems = Vec::new();
+    // One problem a place, whatever order Cedar finds them in: what is wrong for one tool is mostly
+    // wrong for all.
+    let mut problems: BTreeMap<(&str, u32, u32), Problem> = BTreeMap::new();
     for error in validated.validation_errors() {
-        let Some(read) = place_of(error.policy_id()) else { continue };
-        let prefix = format!("for policy `{}`, ", read.id);
-        let message = error.to_string();
-        let message = message.strip_prefix(&prefix).unwrap_or(&message);
-        let problem = read.place.diagnosed(Some(&read.id), message, error);
-        problems.push(literals::with_hint(document, read, problem));
-    }
-    for warning in validated.validation_warnings() {
-        // Letters of several scripts in a text that is compared are nothing wrong.
-        if matches!(warning, ValidationWarning::MixedScriptString(_)) {
-            continue;
+        let Some(read) = found(error.policy_id()) else { continue };
+        let problem = literals::with_hint(document, read, told(read, error));
+        let place = (read.id.as_str(), problem.line, problem.column);
+        if problems.get(&place).is_none_or(|other| problem < *other) {
+            problems.insert(place, problem);
         }
-        let Some(read) = place_of(warning.policy_id()) else { continue };
-        let prefix = format!("for policy `{}`, ", read.id);
-        let message = warning.to_string();
-        let message = message.strip_prefix(&prefix).unwrap_or(&message);
-        problems.push(read.place.diagnosed(Some(&read.id), message, warning));
     }
     for read in read {
-        problems.extend(literals::check(document, read));
+        for problem in literals::check(document, read) {
+            problems.entry((&read.id, problem.line, problem.column)).or_insert(problem);
+        }
     }
-    PolicyError::check(problems)
+    let wrong: BTreeSet<&str> = problems.keys().map(|(id, _, _)| *id).collect();
+    for warning in validated.validation_warnings() {
+        // Letters of several scripts in a text that is compared are nothing wrong.
+        let harmless = matches!(warning, ValidationWarning::MixedScriptString(_));
+        let Some(read) = found(warning.policy_id()) else { continue };
+        // That it applies to nothing follows from what is wrong with it.
+        if !harmless && !wrong.contains(read.id.as_str()) {
+            problems.insert((&read.id, 0, 0), told(read, warning));
+        }
+    }
+    PolicyError::check(problems.into_values().collect())
+}
+
+/// What Cedar finds wrong with a policy, without saying again which.
+fn told<D: Diagnostic>(read: &Read<'_>, diagnostic: &D) -> Problem {
+    let plain = |text: &str| {
+        let prefixes = [", ", ": "].map(|mark| format!("for policy `{}`{mark}", read.id));
+        let rest = prefixes.iter().find_map(|prefix| text.strip_prefix(prefix.as_str()));
+        rest.unwrap_or(text).to_owned()
+    };
+    let message = plain(&diagnostic.to_string());
+    let problem = read.place.diagnosed(Some(&read.id), message, diagnostic);
+    Problem { hint: problem.hint.as_deref().map(plain), ..problem }
 }
 
 type Shared = BTreeMap<Vec<usize>, Arc<cedar_policy::PolicySet>>;

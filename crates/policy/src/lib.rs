@@ -6,6 +6,8 @@
 mod annotations;
 mod arguments;
 mod compile;
+#[cfg(test)]
+mod differential;
 mod document;
 mod error;
 mod evaluate;

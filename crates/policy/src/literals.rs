@@ -106,19 +106,24 @@ fn asked_after(json: &Value, names: &mut BTreeSet<String>) {
 
 /// A problem that Cedar has found, and what to do about it where that can be told better.
 pub(crate) fn with_hint(document: &PolicyDocument, read: &Read<'_>, problem: Problem) -> Problem {
+    let mentions = |name: &str| problem.message.contains(&format!("`args.{name}`"));
     let unseen = applicable(document, read).find_map(|(tool, fields)| {
-        let field = fields.into_iter().find(|field| {
-            field.type_.is_none() && problem.message.contains(&format!("`{}`", field.name))
-        })?;
-        Some((tool.clone(), field.name))
+        let field = fields.into_iter().find(|field| field.type_.is_none() && mentions(&field.name));
+        Some((tool.clone(), field?.name))
     });
-    match unseen {
-        Some((tool, field)) => {
-            let hint = format!(
-                "the schema of `{tool}` gives `{field}` no type that policies can hold; a `number` needs `\"x-gesta-scale\": 100`, which shows it as hundredths"
-            );
-            Problem { hint: Some(hint), ..problem }
-        }
-        None => problem,
-    }
+    let hint = if let Some((tool, field)) = unseen {
+        format!(
+            "the schema of `{tool}` gives `{field}` no type that policies can hold; a `number` needs `\"x-gesta-scale\": 100`, which shows it in hundredths"
+        )
+    } else if problem.message.starts_with("attribute `args.") && of_every_tool(&problem.message) {
+        "arguments differ from tool to tool: name one, as in `action in Action::\"tool:NAME\"`"
+            .to_owned()
+    } else {
+        return problem;
+    };
+    Problem { hint: Some(hint), ..problem }
+}
+
+fn of_every_tool(message: &str) -> bool {
+    [CALL, UNATTENDED].iter().any(|action| message.contains(&format!("Action::\"{action}\"")))
 }

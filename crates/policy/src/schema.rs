@@ -73,7 +73,8 @@ fn json(document: &PolicyDocument) -> Value {
     }})
 }
 
-fn named(name: &str) -> Value {
+/// A type by its name, as people would write it.
+pub(crate) fn named(name: &str) -> Value {
     json!({ "type": "EntityOrCommon", "name": name })
 }
 
@@ -84,9 +85,9 @@ fn record<const N: usize>(attributes: [(&str, Value); N]) -> Value {
 }
 
 fn common_types() -> Value {
-    let long = || json!({ "type": "Long" });
-    let maybe = || json!({ "type": "Long", "required": false });
-    let texts = || json!({ "type": "Set", "element": { "type": "String" } });
+    let long = || named("Long");
+    let maybe = || json!({ "type": "EntityOrCommon", "name": "Long", "required": false });
+    let texts = || json!({ "type": "Set", "element": named("String") });
     json!({
         "Spent": record([("calls", long()), ("money_micros", long()), ("tokens", long()), ("wall_ms", long())]),
         "Left": record([("calls", maybe()), ("money_micros", maybe()), ("tokens", maybe()), ("wall_ms", maybe())]),
@@ -97,7 +98,7 @@ fn common_types() -> Value {
 
 fn entity_types() -> Value {
     let effects = [Effect::Read, Effect::Write, Effect::External, Effect::Irreversible];
-    let (text, long) = (json!({ "type": "String" }), json!({ "type": "Long" }));
+    let (text, long) = (named("String"), named("Long"));
     json!({
         "Agent": { "memberOfTypes": ["Role", "Tenant"], "shape": record([("name", text.clone())]) },
         "Role": {},
@@ -107,7 +108,7 @@ fn entity_types() -> Value {
             ("name", text),
             ("effect", named("Effect")),
             ("level", long),
-            ("risk", json!({ "type": "Long", "required": false })),
+            ("risk", json!({ "type": "EntityOrCommon", "name": "Long", "required": false })),
         ]) },
         "ToolGroup": {},
     })
@@ -135,11 +136,11 @@ fn applies_to(fields: &[Field]) -> Value {
     let context = record([
         ("args", arguments::record_type(fields)),
         ("now", named("Now")),
-        ("tries", json!({ "type": "Long" })),
+        ("tries", named("Long")),
         ("spent", named("Spent")),
         ("left", named("Left")),
         ("approvals", named("Approvals")),
-        ("evidence", json!({ "type": "Set", "element": { "type": "String" } })),
+        ("evidence", json!({ "type": "Set", "element": named("String") })),
     ]);
     json!({ "principalTypes": ["Agent"], "resourceTypes": ["Tool"], "context": context })
 }
