@@ -33,20 +33,21 @@ fn head() -> impl Strategy<Value = String> {
     let question = prop::sample::select(&["call", "call_unattended"][..]);
     let one = (prop::sample::select(&["call", "call_unattended", "tool"][..]), tool.clone())
         .prop_map(|(question, tool)| format!("Action::\"{question}:{tool}\""));
+    let exact = (question.clone(), tool.clone())
+        .prop_map(|(question, tool)| format!("Action::\"{question}:{tool}\""));
     let all = question.prop_map(|question| format!("Action::\"{question}\""));
     let action = prop_oneof![
         2 => Just("action".to_owned()),
         3 => all.clone().prop_map(|uid| format!("action in {uid}")),
         4 => one.clone().prop_map(|uid| format!("action in {uid}")),
-        2 => one.clone().prop_map(|uid| format!("action == {uid}")),
+        2 => exact.prop_map(|uid| format!("action == {uid}")),
         2 => (one.clone(), all).prop_map(|(one, all)| format!("action in [{one}, {all}]")),
         2 => (one.clone(), one).prop_map(|(one, two)| format!("action in [{one}, {two}]")),
     ];
     let resource = prop_oneof![
         4 => Just("resource".to_owned()),
         1 => Just("resource is Tool".to_owned()),
-        1 => tool.clone().prop_map(|tool| format!("resource == Tool::\"{tool}\"")),
-        1 => tool.prop_map(|tool| format!("resource in Tool::\"{tool}\"")),
+        1 => tool.prop_map(|tool| format!("resource == Tool::\"{tool}\"")),
         2 => group.clone().prop_map(|group| format!("resource in ToolGroup::\"{group}\"")),
         1 => group.prop_map(|group| format!("resource is Tool in ToolGroup::\"{group}\"")),
     ];

@@ -1,10 +1,10 @@
 //! Names in policies that Cedar cannot check, because it takes any text for a tool, a group, a role: a
-//! name that nothing has is a mistake. And arguments that are asked after with `has`, which Cedar allows
-//! for every name.
+//! name that nothing has is a mistake. And what Cedar allows and can never be meant: asking with `has` after
+//! an argument that no tool has, and comparing the action with a group of actions.
 
 use std::collections::BTreeSet;
 
-use cedar_policy::EntityUid;
+use cedar_policy::{ActionConstraint, EntityUid};
 use gesta_core::ids::{Principal, Tenant, ToolName};
 use serde_json::Value;
 
@@ -19,16 +19,26 @@ pub(crate) fn check(document: &PolicyDocument, read: &Read<'_>) -> Vec<Problem> 
     let literals: BTreeSet<EntityUid> = read.policy.entity_literals().into_iter().collect();
     let mut problems: Vec<Problem> =
         literals.iter().filter_map(|literal| unknown(document, read, literal)).collect();
-    let mut asked = BTreeSet::new();
-    if let Ok(json) = read.policy.to_json() {
-        asked_after(&json, &mut asked);
+    let mut found = Found::default();
+    match read.policy.to_json() {
+        Ok(json) => found.look(&json),
+        Err(error) => problems.push(read.place.problem(Some(&read.id), error.to_string())),
+    }
+    if let ActionConstraint::Eq(action) = read.policy.action_constraint() {
+        found.equals(action.id().unescaped());
+    }
+    for group in found.groups {
+        let written = format!("Action::\"{group}\"");
+        let message = format!("`{written}` is a group of actions, and nothing is equal to it");
+        let problem = read.place.of(&written).problem(Some(&read.id), message);
+        problems.push(Problem { hint: Some(format!("write `action in {written}`")), ..problem });
     }
     let known: BTreeSet<String> = applicable(document, read)
         .flat_map(|(_, fields)| fields)
         .filter(|field| field.type_.is_some())
         .map(|field| field.name)
         .collect();
-    for name in asked.difference(&known) {
+    for name in found.asked.difference(&known) {
         let message = format!("no tool that it can apply to has an argument `{name}`");
         let problem = read.place.of(name).problem(Some(&read.id), message);
         let hint = "`gesta policy schema` shows the arguments that policies can see".to_owned();
@@ -83,25 +93,57 @@ fn unknown(document: &PolicyDocument, read: &Read<'_>, literal: &EntityUid) -> O
     Some(Problem { hint: Some(hint), ..problem })
 }
 
-/// The arguments that are asked after: `context.args has NAME`.
-fn asked_after(json: &Value, names: &mut BTreeSet<String>) {
-    match json {
-        Value::Array(values) => values.iter().for_each(|value| asked_after(value, names)),
-        Value::Object(object) => {
-            let is_args = |left: &Value| {
-                left.pointer("/./attr").and_then(Value::as_str) == Some("args")
-                    && left.pointer("/./left/Var").and_then(Value::as_str) == Some("context")
-            };
-            if let Some(has) = object.get("has")
-                && has.get("left").is_some_and(is_args)
-                && let Some(name) = has.get("attr").and_then(Value::as_str)
-            {
-                names.insert(name.to_owned());
+/// What Cedar passes over without a word.
+#[derive(Default)]
+struct Found {
+    /// Arguments that are asked after: `context.args has NAME`.
+    asked: BTreeSet<String>,
+    /// Groups that the action is compared with: `action == Action::"call"`.
+    groups: BTreeSet<String>,
+}
+
+impl Found {
+    fn look(&mut self, json: &Value) {
+        match json {
+            Value::Array(values) => values.iter().for_each(|value| self.look(value)),
+            Value::Object(object) => {
+                if let Some(has) = object.get("has").filter(|has| is_args(has.get("left")))
+                    && let Some(name) = has.get("attr").and_then(Value::as_str)
+                {
+                    self.asked.insert(name.to_owned());
+                }
+                for compared in ["==", "!="].iter().filter_map(|sign| object.get(*sign)) {
+                    let sides = [("left", "right"), ("right", "left")];
+                    for (one, other) in sides.map(|(a, b)| (compared.get(a), compared.get(b))) {
+                        let id = other.and_then(|other| other.pointer("/Value/__entity/id"));
+                        if is_var(one, "action")
+                            && let Some(id) = id.and_then(Value::as_str)
+                        {
+                            self.equals(id);
+                        }
+                    }
+                }
+                object.values().for_each(|value| self.look(value));
             }
-            object.values().for_each(|value| asked_after(value, names));
+            _ => {}
         }
-        _ => {}
     }
+
+    fn equals(&mut self, action: &str) {
+        if [CALL, UNATTENDED].contains(&action) || action.starts_with("tool:") {
+            self.groups.insert(action.to_owned());
+        }
+    }
+}
+
+fn is_var(json: Option<&Value>, name: &str) -> bool {
+    json.and_then(|json| json.get("Var")).and_then(Value::as_str) == Some(name)
+}
+
+fn is_args(json: Option<&Value>) -> bool {
+    let access = json.and_then(|json| json.get("."));
+    let attribute = access.and_then(|access| access.get("attr")).and_then(Value::as_str);
+    attribute == Some("args") && is_var(access.and_then(|access| access.get("left")), "context")
 }
 
 /// A problem that Cedar has found, and what to do about it where that can be told better.

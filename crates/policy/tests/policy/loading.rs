@@ -86,6 +86,14 @@ fn names_that_nothing_has_are_told() {
             "policy.cedar:2:64: policy `a`: entity `Effect::\"raed\"` is of an enumerated entity type, but `\"raed\"` is not declared as a valid eid\n  hint: valid entity eids: \"read\", \"write\", \"external\", \"irreversible\"",
         ),
         (
+            "permit (principal, action == Action::\"call\", resource);",
+            "policy.cedar:2:30: policy `a`: `Action::\"call\"` is a group of actions, and nothing is equal to it\n  hint: write `action in Action::\"call\"`",
+        ),
+        (
+            "permit (principal, action, resource) when { Action::\"tool:mail.send\" != action };",
+            "policy.cedar:2:45: policy `a`: `Action::\"tool:mail.send\"` is a group of actions, and nothing is equal to it\n  hint: write `action in Action::\"tool:mail.send\"`",
+        ),
+        (
             "permit (principal in Tenant::\"A b\", action, resource);",
             "policy.cedar:2:22: policy `a`: there is no `Tenant::\"A b\"`\n  hint: it is not the name of a tenant",
         ),
