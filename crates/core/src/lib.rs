@@ -9,6 +9,7 @@ pub mod body;
 pub mod content;
 pub mod digest;
 pub mod document;
+pub mod duration;
 pub mod entry;
 pub mod guardian;
 pub mod ids;

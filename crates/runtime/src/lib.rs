@@ -7,7 +7,7 @@ mod clock;
 mod closing;
 mod cut;
 mod desk;
-pub mod duration;
+pub use gesta_core::duration;
 mod effects;
 mod error;
 mod facts;
