@@ -7,8 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, cancel, check, completions, confirm, demo, doctor, doubts, export, graph, init, jobs, keys,
-    log, resolve, resume, run, show, signal, submit, tools, verify, worker, workers,
+    approvals, approve, cancel, check, completions, confirm, demo, doctor, doubts, export, graph,
+    init, jobs, keys, log, resolve, resume, run, show, signal, submit, tools, verify, worker,
+    workers,
 };
 use crate::session::Session;
 

@@ -64,7 +64,9 @@ pub enum RunError {
     #[error("this key may not approve: {0}")]
     NoApprover(String),
     /// Nobody is asked.
-    #[error("step `{step}` of {trajectory} waits for no approval; `gesta approvals` lists what does")]
+    #[error(
+        "step `{step}` of {trajectory} waits for no approval; `gesta approvals` lists what does"
+    )]
     NothingAsked {
         /// The trajectory.
         trajectory: TrajectoryId,
@@ -72,7 +74,9 @@ pub enum RunError {
         step: StepId,
     },
     /// It is another question now.
-    #[error("step `{step}` of {trajectory} asks something else by now; look at it again with `gesta approvals`")]
+    #[error(
+        "step `{step}` of {trajectory} asks something else by now; look at it again with `gesta approvals`"
+    )]
     AskedAnew {
         /// The trajectory.
         trajectory: TrajectoryId,

@@ -424,7 +424,8 @@ async fn read_registry(shared: &Shared, registry: Option<TrajectoryId>) -> Resul
     let policy = state.as_ref().and_then(|state| state.registry().policy());
     if policy.is_some_and(|policy| policy != before.environment.policy) {
         let config = before.environment.config;
-        let now = InForce::read(&*shared.store, state.as_deref(), &shared.catalogue, config).await?;
+        let now =
+            InForce::read(&*shared.store, state.as_deref(), &shared.catalogue, config).await?;
         *shared.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
     }
     *shared.registry.write().unwrap_or_else(PoisonError::into_inner) = state;

@@ -82,12 +82,17 @@ pub(crate) fn print(session: &mut Session, asked: &Asked) -> Result<()> {
     if let (Some(principal), Some(tenant)) = (&asked.principal, &asked.tenant) {
         out.line(format!("  wanted by  {principal} of {tenant}"))?;
     }
-    let ids: Vec<String> = asked.policies.iter().map(|by| format!("`{}`", visible(&by.id))).collect();
+    let ids: Vec<String> =
+        asked.policies.iter().map(|by| format!("`{}`", visible(&by.id))).collect();
     let by = if ids.is_empty() { String::new() } else { format!(" (policy {})", ids.join(", ")) };
     out.line(format!("  because    {}{by}", visible(&asked.reason)))?;
     let channels: Vec<&str> = asked.channels.iter().map(Channel::as_str).collect();
     let approved: Vec<&str> = asked.approved.iter().map(|name| name.as_str()).collect();
-    let so_far = if approved.is_empty() { String::new() } else { format!(", so far {}", approved.join(", ")) };
+    let so_far = if approved.is_empty() {
+        String::new()
+    } else {
+        format!(", so far {}", approved.join(", "))
+    };
     out.line(format!("  asks       {} of {}{so_far}", asked.quorum, channels.join(", ")))?;
     out.line(format!(
         "  since      {}, until {}",

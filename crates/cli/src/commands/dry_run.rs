@@ -21,10 +21,10 @@ use gesta_core::state::{Admission, State};
 use gesta_core::time::UnixMs;
 use gesta_core::trust::Role;
 use gesta_core::writ::Writ;
+use gesta_policy::{PolicyDocument, PolicySet};
 use gesta_runtime::authority::{self, OWNER};
 use gesta_runtime::job::{CallSpec, EvalError, Expr, Results, Scope, Spec, StepResult, Work};
 use gesta_runtime::tools::Tool;
-use gesta_policy::{PolicyDocument, PolicySet};
 use gesta_runtime::{COMPILER, shapes};
 use gesta_store::Chain;
 use serde::Serialize;
@@ -171,7 +171,8 @@ impl<'a> Preview<'a> {
                 let chain = Chain::load(Arc::clone(&store), workspace.config.registry);
                 let state = session.wait(chain)?.state().clone();
                 let policies = gesta_runtime::policies(&*store, Some(&state), &tools.catalogue);
-                (Some(state), session.wait(policies)?)
+                let policies = session.wait(policies)?;
+                (Some(state), policies)
             }
             None => {
                 let default = PolicyDocument::default_for(shapes(&tools.catalogue));

@@ -7,6 +7,7 @@
 )]
 
 mod apart;
+mod approvals;
 mod confirm;
 mod failing;
 mod frozen;

@@ -111,8 +111,8 @@ pub(crate) fn everything(catalogue: &Catalogue) -> PolicyDocument {
 pub(crate) fn policies(catalogue: &Catalogue, text: &str) -> PolicyDocument {
     PolicyDocument {
         policies: vec![PolicyFile { name: "policy.cedar".to_owned(), text: text.to_owned() }],
-        roles: BTreeMap::new(),
         tools: gesta_runtime::shapes(catalogue),
+        ..PolicyDocument::default()
     }
 }
 

@@ -1,0 +1,290 @@
+//! People are asked, and say yes, no, too late, twice, or with the wrong key.
+
+use std::time::Duration;
+
+use gesta_core::document::{ApprovalVerdict, FreezeTarget, RegistryItem};
+use gesta_core::entry::{Author, Body};
+use gesta_core::ids::{StepId, TrajectoryId};
+use gesta_core::keys::PrivateKey;
+use gesta_core::sample::{EPOCH, person};
+use gesta_core::state::Status;
+use gesta_core::time::{UnixMs, Window};
+use gesta_core::trust::{Keyring, Role, TrustedKey};
+use gesta_core::writ::Effect;
+use gesta_runtime::approvals::{Heard, Word, speak};
+use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError};
+use gesta_runtime::{Left, RunError, authority};
+use gesta_store::Chain;
+use serde_json::json;
+
+use crate::scene::{REGISTRY, Scene, policies};
+use crate::stage::{Witness, manifest};
+
+const JOB: &str =
+    "job: x\nsteps:\n  - { id: it, tool: pay }\n  - { id: more, tool: pay, needs: [it] }\n";
+const ONE: &str = "job: x\nsteps:\n  - { id: it, tool: pay }\n";
+/// Two must agree within an hour.
+const TWO: &str = r#"
+@id("calls") @quorum("2") @expires("1h") @channel("finance") @reason("money moves")
+permit(principal, action in Action::"call", resource);
+"#;
+
+fn paying(paid: &Witness) -> Catalogue {
+    let paid = paid.clone();
+    Catalogue::builder()
+        .function(manifest("pay", Effect::External), move |call: FunctionCall| {
+            paid.saw(&call.key);
+            async { Ok::<_, FunctionError>(json!(null)) }
+        })
+        .build()
+        .unwrap()
+}
+
+/// A place where calls need the word of so many people.
+async fn place(quorum: u64, paid: &Witness) -> Scene {
+    let scene = Scene::new(paying(paid)).await;
+    publish(&scene, &TWO.replace("@quorum(\"2\")", &format!("@quorum(\"{quorum}\")"))).await;
+    scene
+}
+
+async fn publish(scene: &Scene, text: &str) {
+    let document = policies(&scene.catalogue, text);
+    let owner = &scene.cast.owner;
+    authority::publish(&scene.store, REGISTRY, &document, owner, scene.now()).await.unwrap();
+}
+
+async fn register(scene: &Scene, item: RegistryItem) {
+    let mut chain = Chain::load(std::sync::Arc::clone(&scene.store), REGISTRY).await.unwrap();
+    let now = scene.now();
+    chain
+        .append(|admission| authority::register(admission, &item, &scene.cast.owner, now))
+        .await
+        .unwrap();
+}
+
+async fn keys(scene: &Scene) -> Keyring {
+    let chain = Chain::load(std::sync::Arc::clone(&scene.store), REGISTRY).await.unwrap();
+    chain.state().registry().keys().clone()
+}
+
+fn it() -> StepId {
+    "it".parse().unwrap()
+}
+
+async fn say(
+    scene: &Scene,
+    job: TrajectoryId,
+    key: &PrivateKey,
+    verdict: ApprovalVerdict,
+) -> Result<Heard, RunError> {
+    let chain = Chain::load(std::sync::Arc::clone(&scene.store), job).await.unwrap();
+    let step = it();
+    let pending = match chain.state().step(&step).map(|step| &step.status) {
+        Some(Status::Pending(pending)) => pending.entry,
+        other => panic!("not pending: {other:?}"),
+    };
+    let expires = scene.now().plus(60_000);
+    let word = Word { step: &step, pending, verdict, expires, note: None };
+    speak(&scene.store, job, &word, (&keys(scene).await, key), scene.now()).await
+}
+
+/// Registers one more approver.
+async fn approver(scene: &Scene, number: u8, name: &str) -> PrivateKey {
+    let key = PrivateKey::from_seed(&[number; 32]);
+    let trusted = TrustedKey {
+        key: key.id(),
+        name: name.to_owned(),
+        revoked_at: None,
+        roles: [Role::Approver].into(),
+        tenant: None,
+        valid: Window { not_before: EPOCH, not_after: UnixMs::LAST },
+    };
+    register(scene, RegistryItem::Key(trusted)).await;
+    key
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_approved_happens_once_and_the_next_is_asked_anew() {
+    let paid = Witness::default();
+    let scene = place(1, &paid).await;
+    let job = scene.submit(1, JOB, &[]).await;
+    assert_eq!(scene.drive(job).await, Left::Parked);
+    assert_eq!(paid.total(), 0);
+    let heard = say(&scene, job, &scene.cast.approver, ApprovalVerdict::Approve).await.unwrap();
+    assert_eq!(heard.missing, 0);
+    assert_eq!(scene.drive(job).await, Left::Parked, "the second call asks for itself");
+    assert_eq!(paid.total(), 1);
+    let ran = scene.ran(job).await;
+    assert_eq!(
+        (ran.count("pending_approval"), ran.count("approval"), ran.count("commit")),
+        (2, 1, 1)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_is_of_distinct_people() {
+    let paid = Witness::default();
+    let scene = place(2, &paid).await;
+    // One person with two keys is one person.
+    let (first, second) =
+        (approver(&scene, 51, "alice").await, approver(&scene, 52, "alice").await);
+    let bob = approver(&scene, 53, "bob").await;
+    let job = scene.submit(1, ONE, &[]).await;
+    scene.drive(job).await;
+    assert_eq!(say(&scene, job, &first, ApprovalVerdict::Approve).await.unwrap().missing, 1);
+    let again = say(&scene, job, &first, ApprovalVerdict::Approve).await;
+    assert_eq!(again.err(), Some(RunError::SpokenTwice("alice".to_owned())));
+    say(&scene, job, &second, ApprovalVerdict::Approve).await.unwrap();
+    assert_eq!(scene.drive(job).await, Left::Parked, "it is asked once more");
+    assert_eq!(paid.total(), 0);
+    say(&scene, job, &second, ApprovalVerdict::Approve).await.unwrap();
+    say(&scene, job, &bob, ApprovalVerdict::Approve).await.unwrap();
+    assert_eq!(scene.drive(job).await, Left::Ended);
+    assert_eq!(paid.total(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_no_is_enough_and_for_good() {
+    let paid = Witness::default();
+    let scene = place(2, &paid).await;
+    let job = scene.submit(1, ONE, &[]).await;
+    scene.drive(job).await;
+    say(&scene, job, &scene.cast.approver, ApprovalVerdict::Deny).await.unwrap();
+    assert_eq!(scene.drive(job).await, Left::Ended);
+    let ran = scene.ran(job).await;
+    assert_eq!((paid.total(), ran.count("rejection")), (0, 1));
+    assert_eq!(ran.error().0, "approval_denied");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_answers_in_time_is_refused() {
+    let paid = Witness::default();
+    let scene = place(1, &paid).await;
+    let job = scene.submit(1, ONE, &[]).await;
+    scene.drive(job).await;
+    tokio::time::advance(Duration::from_secs(3601)).await;
+    let late = say(&scene, job, &scene.cast.approver, ApprovalVerdict::Approve).await;
+    assert_eq!(late.err(), Some(RunError::AskedInVain { trajectory: job, step: it() }));
+    assert_eq!(scene.drive(job).await, Left::Ended);
+    let ran = scene.ran(job).await;
+    assert_eq!((paid.total(), ran.error().0.as_str()), (0, "approval_expired"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_ran_out_is_asked_for_again() {
+    let paid = Witness::default();
+    let scene = place(1, &paid).await;
+    let job = scene.submit(1, ONE, &[]).await;
+    scene.drive(job).await;
+    say(&scene, job, &scene.cast.approver, ApprovalVerdict::Approve).await.unwrap();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert_eq!(scene.drive(job).await, Left::Parked);
+    assert_eq!((paid.total(), scene.ran(job).await.count("pending_approval")), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_may_not_approve_is_turned_away_and_counts_for_nothing() {
+    let paid = Witness::default();
+    let scene = place(1, &paid).await;
+    let job = scene.submit(1, ONE, &[]).await;
+    scene.drive(job).await;
+    let stranger = PrivateKey::from_seed(&[66; 32]);
+    let said = say(&scene, job, &stranger, ApprovalVerdict::Approve).await;
+    assert!(matches!(said, Err(RunError::NoApprover(_))), "{said:?}");
+
+    // Whoever can write to the store can append it all the same. No worker counts it.
+    let mut chain = Chain::load(std::sync::Arc::clone(&scene.store), job).await.unwrap();
+    let now = scene.now();
+    chain
+        .append(|admission| {
+            let state = admission.state().clone();
+            let Some(Status::Pending(pending)) = state.step(&it()).map(|step| &step.status) else {
+                panic!("not pending");
+            };
+            let statement = gesta_core::document::ApprovalStatement {
+                approver: person().unwrap(),
+                at: now,
+                expires: now.plus(60_000),
+                key: stranger.id(),
+                note: None,
+                pending: pending.entry,
+                type_: Default::default(),
+                verdict: ApprovalVerdict::Approve,
+            };
+            let statement = gesta_core::signed::Signed::sign(statement, &stranger).unwrap();
+            let body = gesta_core::body::Approval { statement, step: it() };
+            let by = Author::Principal(person().unwrap());
+            admission.push(now, by, Body::Approval(Box::new(body)))?;
+            Ok(())
+        })
+        .await
+        .unwrap();
+    assert_eq!(scene.drive(job).await, Left::Parked);
+    assert_eq!(paid.total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approved_call_is_decided_once_more() {
+    let paid = Witness::default();
+    let scene = place(1, &paid).await;
+    let job = scene.submit(1, ONE, &[]).await;
+    scene.drive(job).await;
+    say(&scene, job, &scene.cast.approver, ApprovalVerdict::Approve).await.unwrap();
+    publish(&scene, r#"@id("no") forbid(principal, action, resource);"#).await;
+    assert_eq!(scene.drive(job).await, Left::Ended);
+    let ran = scene.ran(job).await;
+    assert_eq!((paid.total(), ran.error().0.as_str()), (0, "policy_denied"));
+    assert!(ran.error().1.contains("`no`"), "{}", ran.error().1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_by_a_key_revoked_since_counts_for_nothing() {
+    let paid = Witness::default();
+    let scene = place(1, &paid).await;
+    let job = scene.submit(1, ONE, &[]).await;
+    scene.drive(job).await;
+    let alice = approver(&scene, 51, "alice").await;
+    say(&scene, job, &alice, ApprovalVerdict::Approve).await.unwrap();
+    register(&scene, RegistryItem::RevokeKey(alice.id())).await;
+    assert_eq!(scene.drive(job).await, Left::Parked, "it is asked once more");
+    assert_eq!(paid.total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_frozen_after_the_approval_does_not_happen() {
+    let paid = Witness::default();
+    let scene = place(1, &paid).await;
+    let job = scene.submit(1, ONE, &[]).await;
+    scene.drive(job).await;
+    say(&scene, job, &scene.cast.approver, ApprovalVerdict::Approve).await.unwrap();
+    register(&scene, RegistryItem::Freeze(FreezeTarget::All)).await;
+    scene.drive(job).await;
+    assert_eq!(paid.total(), 0);
+}
+
+/// A job that is under way when another policy set is published goes on under that one, with an
+/// attempt that names it.
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_published_while_a_job_runs_holds_for_its_next_call() {
+    let paid = Witness::default();
+    let scene = Scene::new(paying(&paid)).await;
+    let wait = "job: x\nsteps:\n  - { id: it, tool: pay }\n  - { id: w, wait: { time: 5s }, needs: [it] }\n  - { id: more, tool: pay, needs: [w] }\n";
+    let job = scene.submit(1, wait, &[]).await;
+    let worker = scene.worker().await;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let running = tokio::spawn(async move { worker.run(stopped).await });
+    while paid.total() == 0 {
+        tokio::time::advance(Duration::from_millis(10)).await;
+        tokio::task::yield_now().await;
+    }
+    publish(&scene, r#"@id("no") forbid(principal, action, resource);"#).await;
+    let ended = async || scene.store.trajectory(job).await.unwrap().unwrap().summary.status.ended();
+    while !ended().await {
+        tokio::time::advance(Duration::from_millis(100)).await;
+        tokio::task::yield_now().await;
+    }
+    stop.send(true).unwrap();
+    running.await.unwrap().unwrap();
+    let ran = scene.ran(job).await;
+    assert_eq!((paid.total(), ran.error().0.as_str()), (1, "policy_denied"));
+}
