@@ -7,6 +7,7 @@ mod growth;
 mod history;
 mod jobs;
 mod limits;
+mod policy;
 mod postgres;
 mod sqlite;
 mod table;
@@ -18,7 +19,7 @@ use anyhow::{Result, bail};
 use table::Table;
 
 /// What can be measured by itself.
-const PARTS: [&str; 5] = ["sqlite", "postgres", "verify", "growth", "jobs"];
+const PARTS: [&str; 6] = ["sqlite", "postgres", "verify", "growth", "jobs", "policy"];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -54,6 +55,10 @@ fn main() -> Result<()> {
 
     if wanted("jobs") {
         jobs::run(place.path(), &runtime, &mut table)?;
+    }
+
+    if wanted("policy") {
+        policy::answers(&mut table)?;
     }
 
     print!("{table}");

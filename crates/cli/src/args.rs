@@ -8,8 +8,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     approvals, approve, cancel, check, completions, confirm, demo, doctor, doubts, export, graph,
-    init, jobs, keys, log, resolve, resume, run, show, signal, submit, tools, verify, worker,
-    workers,
+    init, jobs, keys, log, policy, resolve, resume, run, show, signal, submit, tools, verify,
+    worker, workers,
 };
 use crate::session::Session;
 
@@ -117,6 +117,7 @@ pub(crate) enum Command {
     Resolve(resolve::Arguments),
     Confirm(confirm::Arguments),
     Tools(tools::Arguments),
+    Policy(policy::Arguments),
     Init(init::Arguments),
     Keys(keys::Arguments),
     Log(log::Arguments),
@@ -149,6 +150,7 @@ impl Command {
             Self::Resolve(arguments) => resolve::run(session, &arguments),
             Self::Confirm(arguments) => confirm::run(session, &arguments),
             Self::Tools(arguments) => tools::run(session, &arguments),
+            Self::Policy(arguments) => policy::run(session, &arguments),
             Self::Init(arguments) => init::run(session, &arguments),
             Self::Keys(arguments) => keys::run(session, arguments),
             Self::Log(arguments) => log::run(session, &arguments),

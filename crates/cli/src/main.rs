@@ -20,6 +20,7 @@ mod moment;
 mod outcome;
 mod output;
 mod place;
+mod policies;
 mod problem;
 mod reference;
 mod registry;

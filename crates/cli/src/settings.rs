@@ -1,11 +1,11 @@
 //! How workers behave, as `[worker]` in `gesta.toml` says it, and the digest of what decisions rest on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use gesta_core::guardian::Rate;
-use gesta_core::ids::Tenant;
+use gesta_core::ids::{Principal, Tenant};
 use gesta_runtime::Options;
 use gesta_runtime::duration::DurationMs;
 use gesta_runtime::tools::SizeBytes;
@@ -98,6 +98,24 @@ impl LimitSettings {
 
     pub(crate) fn tenant_calls(&self) -> BTreeMap<Tenant, NonZeroU32> {
         self.tenants.iter().map(|(tenant, limits)| (tenant.clone(), limits.calls)).collect()
+    }
+}
+
+/// `[policy]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PolicySettings {
+    /// Files of policies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Who has which role.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) roles: BTreeMap<String, BTreeSet<Principal>>,
+}
+
+impl PolicySettings {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 

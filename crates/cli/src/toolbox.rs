@@ -11,6 +11,7 @@ use gesta_runtime::tools::{
     Asking, Catalogue, CatalogueBuilder, Offer, PinProblem, Pins, ProcessOptions, ServerName,
 };
 
+use crate::policies::{self, Came};
 use crate::problem::Problem;
 use crate::session::Session;
 use crate::workspace::{FILE, Workspace};
@@ -107,9 +108,9 @@ impl Toolbox {
         })
     }
 
-    /// Makes tools from beside a job file tools of the workspace.
-    pub(crate) fn record(&self, workspace: &mut Workspace) -> Result<()> {
-        let Some(beside) = &self.beside else { return Ok(()) };
+    /// Makes tools from beside a job file tools of the workspace, and a policy there its policy.
+    pub(crate) fn record(&self, workspace: &mut Workspace) -> Result<Came> {
+        let Some(beside) = &self.beside else { return Ok(Came::Before) };
         let inside = beside.strip_prefix(&workspace.directory).unwrap_or(beside);
         workspace.add_tool_file(inside)?;
         Session::note(&format!(
@@ -117,7 +118,7 @@ impl Toolbox {
             inside.display(),
             shown(&workspace.directory.join(FILE))
         ));
-        Ok(())
+        policies::record(workspace, beside)
     }
 }
 

@@ -8,8 +8,9 @@ use gesta_core::ids::TrajectoryId;
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{Beside, Readers};
+use crate::policies;
 use crate::problem::Problem;
-use crate::settings::{LimitSettings, PostgresSettings, WorkerSettings};
+use crate::settings::{LimitSettings, PolicySettings, PostgresSettings, WorkerSettings};
 
 /// The file that makes a directory a workspace.
 pub(crate) const FILE: &str = "gesta.toml";
@@ -33,6 +34,9 @@ pub(crate) struct Config {
     /// Files with more tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tool_files: Vec<PathBuf>,
+    /// What agents may do.
+    #[serde(default, skip_serializing_if = "PolicySettings::is_default")]
+    pub(crate) policy: PolicySettings,
     /// How workers behave.
     #[serde(default, skip_serializing_if = "WorkerSettings::is_default")]
     pub(crate) worker: WorkerSettings,
@@ -62,6 +66,7 @@ impl Config {
             keys: "keys".into(),
             registry,
             tool_files: Vec::new(),
+            policy: PolicySettings { files: vec![policies::FILE.into()], ..Default::default() },
             worker: WorkerSettings::default(),
             limits: LimitSettings::default(),
             postgres: PostgresSettings::default(),
@@ -147,7 +152,41 @@ impl Workspace {
         let (comments, rest) = self.text.split_at_checked(front).unwrap_or(("", &self.text));
         let text = format!("{comments}{line}{rest}");
         let config = read(&path, &text)?;
-        let mut beside = Beside::new(&path, Readers::Everyone)?;
+        self.replace(&path, config, text)
+    }
+
+    /// Adds a file of policies to `gesta.toml`, where `files` stands there as `gesta init` writes it, or
+    /// not at all. Says whether it did.
+    pub(crate) fn add_policy_file(&mut self, file: &Path) -> Result<bool> {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            files: &'a [PathBuf],
+        }
+        let path = self.directory.join(FILE);
+        let line = |files: &[PathBuf]| {
+            let line = toml::to_string(&Line { files });
+            line.with_context(|| format!("cannot write `{}`", file.display()))
+        };
+        let before = &self.config.policy.files;
+        let mut files = before.clone();
+        files.push(file.to_owned());
+        let (header, old, new) = ("[policy]\n", line(before)?, line(&files)?);
+        let text = match self.text.contains(&format!("{header}{old}")) {
+            true => self.text.replace(&format!("{header}{old}"), &format!("{header}{new}")),
+            false => format!("{}\n{header}{new}", self.text),
+        };
+        match read(&path, &text) {
+            Ok(config) if config.policy.files == files => {
+                self.replace(&path, config, text)?;
+                Ok(true)
+            }
+            // Somebody has written it in another way: it is theirs to change.
+            _ => Ok(false),
+        }
+    }
+
+    fn replace(&mut self, path: &Path, config: Config, text: String) -> Result<()> {
+        let mut beside = Beside::new(path, Readers::Everyone)?;
         beside.file().write_all(text.as_bytes())?;
         beside.replace()?;
         (self.config, self.text) = (config, text);
@@ -160,7 +199,7 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Config, Problem> {
     toml::from_str(text).map_err(|error| {
         let place = place_of(text, error.span().map_or(0, |span| span.start));
         Problem::new(format!("{}:{place}: {}", path.display(), error.message())).hint(
-            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[worker]`, `[limits]` and `[postgres]`",
+            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[policy]`, `[worker]`, `[limits]` and `[postgres]`",
         )
         .bad_input()
     })
@@ -191,6 +230,27 @@ mod tests {
         assert_eq!(again.config.tool_files, [PathBuf::from("a/tools.toml")]);
         assert_eq!(again.config.worker.jobs, Some(2));
         assert!(again.text.starts_with("# one\n# two\ntool_files = [\"a/tools.toml\"]\nstore"));
+    }
+
+    #[test]
+    fn a_file_of_policies_is_added_where_that_is_safe() {
+        let directory = tempfile::tempdir().unwrap();
+        let added = |text: &str| {
+            std::fs::write(directory.path().join(FILE), text).unwrap();
+            let mut workspace = Workspace::at(directory.path()).unwrap().unwrap();
+            let added = workspace.add_policy_file(Path::new("a/policy.cedar")).unwrap();
+            let again = Workspace::at(directory.path()).unwrap().unwrap();
+            assert_eq!(again.config, workspace.config);
+            assert_eq!(again.text == text, !added);
+            added.then_some(again.config.policy.files)
+        };
+        let files = |names: &[&str]| Some(names.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(added(TEXT), files(&["a/policy.cedar"]));
+        let starter =
+            format!("{TEXT}\n[policy]\nfiles = [\"policy.cedar\"]\n\n[policy.roles]\nx = []\n");
+        assert_eq!(added(&starter), files(&["policy.cedar", "a/policy.cedar"]));
+        let own = format!("{TEXT}\n[policy]\nfiles = [ \"policy.cedar\" ] # mine\n");
+        assert_eq!(added(&own), None);
     }
 
     #[test]

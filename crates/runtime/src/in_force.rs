@@ -1,14 +1,11 @@
 //! What is in force for whatever a worker decides: configuration, tools, policies. The registry says
 //! which policy set; without one, reads are allowed and people are asked about everything else.
 
-use std::collections::BTreeMap;
-
 use gesta_core::digest::Digest;
 use gesta_core::document::Environment;
-use gesta_core::ids::ToolName;
 use gesta_core::policy::{Answer, Query};
 use gesta_core::state::State;
-use gesta_policy::{PolicyDocument, PolicySet, ToolShape};
+use gesta_policy::{PolicyDocument, PolicySet};
 use gesta_store::Store;
 
 use crate::error::RunError;
@@ -22,16 +19,6 @@ pub(crate) struct InForce {
     policies: Result<PolicySet, String>,
 }
 
-/// What the tools are to policies.
-pub fn shapes(catalogue: &Catalogue) -> BTreeMap<ToolName, ToolShape> {
-    let shape = |tool: &crate::tools::Tool| {
-        let input = serde_json::from_slice(tool.input_schema().as_bytes()).unwrap_or_default();
-        let shape = ToolShape { effect: tool.manifest().effect, input, risk: None };
-        (tool.name().clone(), shape)
-    };
-    catalogue.iter().map(shape).collect()
-}
-
 /// The policy set that is in force: the registry's, or what stands for none.
 pub async fn policies(
     store: &dyn Store,
@@ -40,7 +27,7 @@ pub async fn policies(
 ) -> Result<PolicySet, RunError> {
     let digest = registry.and_then(|registry| registry.registry().policy());
     let document = match digest {
-        None => PolicyDocument::default_for(shapes(catalogue)),
+        None => PolicyDocument::default_for(catalogue.shapes()?),
         Some(digest) => {
             let bytes = store.blob(digest).await?.ok_or_else(|| {
                 RunError::Policy(format!("the content of {digest} is not in the store"))
@@ -60,7 +47,7 @@ pub(crate) async fn policy_digest(
     match registry.and_then(|registry| registry.registry().policy()) {
         Some(digest) => Ok(digest),
         None => {
-            let document = PolicyDocument::default_for(shapes(catalogue)).canonical()?;
+            let document = PolicyDocument::default_for(catalogue.shapes()?).canonical()?;
             Ok(store.put_blob(document.as_bytes()).await?.sha256)
         }
     }

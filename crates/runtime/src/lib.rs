@@ -38,7 +38,7 @@ pub use error::RunError;
 pub use facts::Facts;
 pub use gesta::Gesta;
 pub use home::{Belongings, Home, Order, Outcome};
-pub use in_force::{policies, shapes};
+pub use in_force::policies;
 pub use rules::{Foreseen, delta_of, foreseen};
 pub use runner::Left;
 #[cfg(feature = "sabotage")]

@@ -25,7 +25,7 @@ use gesta_policy::{PolicyDocument, PolicySet};
 use gesta_runtime::authority::{self, OWNER};
 use gesta_runtime::job::{CallSpec, EvalError, Expr, Results, Scope, Spec, StepResult, Work};
 use gesta_runtime::tools::Tool;
-use gesta_runtime::{COMPILER, shapes};
+use gesta_runtime::COMPILER;
 use gesta_store::Chain;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ impl<'a> Preview<'a> {
                 (Some(state), policies)
             }
             None => {
-                let default = PolicyDocument::default_for(shapes(&tools.catalogue));
+                let default = PolicyDocument::default_for(tools.catalogue.shapes()?);
                 (None, PolicySet::compile(&default)?)
             }
         };

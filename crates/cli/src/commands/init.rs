@@ -6,8 +6,10 @@
 //! file to `gesta.toml` comes last and makes it a workspace. Until then `gesta init` goes on where it
 //! stopped, with the keys that are there.
 
+use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -18,16 +20,20 @@ use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{TrustRoot, TrustedKey};
 use gesta_core::writ::Writ;
+use gesta_policy::{PolicyDocument, PolicySet};
 use gesta_runtime::Keys;
 use gesta_runtime::authority::{self, OWNER, WORKER};
+use gesta_store::Store;
 use serde_json::json;
 
 use crate::durable::{self, Beside, Readers};
 use crate::entropy;
 use crate::key_file;
 use crate::place::{Place, without_password};
+use crate::policies;
 use crate::problem::Problem;
 use crate::session::Session;
+use crate::settings::PolicySettings;
 use crate::workspace::{self, Config, ROOT_WRIT};
 
 /// Whose a workspace's root writ is and who acts under it, unless something else is said.
@@ -36,7 +42,8 @@ const PRINCIPAL: &str = "agent:main";
 /// Make a workspace: store, keys, registry, root writ, trust root
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It makes gesta.toml, the store, keys/owner.pem, keys/worker.pem, writs/root.json and trust.json.
+It makes gesta.toml, the store, keys/owner.pem, keys/worker.pem, writs/root.json, trust.json and
+policy.cedar, and publishes the policy.
 Nothing that exists is touched. If it is interrupted, run it again.
 
 Examples:
@@ -107,6 +114,7 @@ fn found(
     let now = Session::now();
     let registered =
         session.wait(authority::found_registry(&store, config.registry, &both, now))?;
+    found_policy(session, directory, &store, (&config, &both.owner))?;
 
     let writ = directory.join(ROOT_WRIT);
     if !writ.exists() {
@@ -126,6 +134,30 @@ fn found(
     }
     durable::rename(&partial(directory), &directory.join(workspace::FILE))?;
     Ok(Founded { config, place, keys: registered })
+}
+
+/// Writes a policy to begin with, unless there is one, and puts it in force. One that was there may be
+/// about tools that are not declared yet: then it is published when they are.
+fn found_policy(
+    session: &Session,
+    directory: &Path,
+    store: &Arc<dyn Store>,
+    (config, owner): (&Config, &PrivateKey),
+) -> Result<()> {
+    let path = directory.join(policies::FILE);
+    if !path.exists() {
+        durable::create(&path, policies::STARTER.as_bytes(), Readers::Everyone)?;
+    }
+    if session.wait(policies::published(store, config.registry))?.is_some() {
+        return Ok(());
+    }
+    let PolicySettings { files, roles } = &config.policy;
+    let texts = policies::read(directory, files)?;
+    let document = PolicyDocument::new(texts, roles.clone(), BTreeMap::new());
+    if PolicySet::compile(&document).is_ok() {
+        session.wait(policies::publish(store, config.registry, &document, owner))?;
+    }
+    Ok(())
 }
 
 fn partial(directory: &Path) -> PathBuf {
@@ -245,6 +277,7 @@ fn report(session: &mut Session, directory: &Path, founded: &Founded) -> Result<
             "store": place.to_string(),
             "registry": config.registry,
             "keys": keys,
+            "policy": directory.join(policies::FILE),
             "trust": directory.join(&config.trust),
             "writ": directory.join(ROOT_WRIT),
         }))?;
@@ -261,6 +294,7 @@ fn report(session: &mut Session, directory: &Path, founded: &Founded) -> Result<
             ))?;
         }
         out.line(format!("  writ      {}", directory.join(ROOT_WRIT).display()))?;
+        out.line(format!("  policy    {}", directory.join(policies::FILE).display()))?;
         out.line(format!("  trust     {}", directory.join(&config.trust).display()))?;
         out.line("next: `gesta verify` checks it, `gesta keys list` shows the keys")?;
     }

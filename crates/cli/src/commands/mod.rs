@@ -16,6 +16,7 @@ pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod log;
+pub(crate) mod policy;
 pub(crate) mod resolve;
 pub(crate) mod resume;
 pub(crate) mod run;

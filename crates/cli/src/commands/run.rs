@@ -10,13 +10,14 @@ use crate::session::Session;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
 use crate::workspace::Workspace;
-use crate::{driving, outcome};
+use crate::{driving, outcome, policies};
 
 /// Run a job here and now, and watch its steps
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The workspace is that of the current directory; where there is none, one is made as `gesta init`
-would. Tools are the workspace's; if it has none, `tools.toml` beside the job file is added to it.
+would. Tools are the workspace's; if it has none, `tools.toml` beside the job file is added to it, and
+`policy.cedar` beside that.
 Whatever ends this process, `gesta resume ID` or a worker goes on, and no effect happens twice.
 
 Exit codes:
@@ -57,8 +58,10 @@ pub(super) fn prepare(session: &Session, arguments: &JobArguments) -> Result<(Wo
         Some(workspace) => workspace,
         None => found_here(session)?,
     };
-    tools.record(&mut workspace)?;
+    let came = tools.record(&mut workspace)?;
     let workshop = Workshop::open(session, workspace, tools.catalogue)?;
+    let at = (&workshop.store, &*workshop.catalogue);
+    policies::settle(session, &workshop.workspace, at, came)?;
     Ok((workshop, job))
 }
 

@@ -12,7 +12,6 @@ use gesta_store::Store;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::chains;
 use crate::driving::Ending;
 use crate::interrupt::Interrupt;
 use crate::live::Live;
@@ -20,6 +19,7 @@ use crate::output::counted;
 use crate::session::Session;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
+use crate::{chains, policies};
 
 /// Run jobs that were submitted, until told to stop
 #[derive(Debug, Args)]
@@ -51,6 +51,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         Session::note(&format!("warning: frozen: {problem}"));
     }
     let mut workshop = Workshop::open(session, workspace, tools.catalogue)?;
+    policies::compare(session, &workshop.workspace, (&workshop.store, &workshop.catalogue))?;
     if let Some(jobs) = arguments.jobs {
         workshop.options.jobs = usize::from(jobs);
     }

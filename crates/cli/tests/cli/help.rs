@@ -2,7 +2,7 @@
 
 use crate::world::World;
 
-const COMMANDS: [&[&str]; 33] = [
+const COMMANDS: [&[&str]; 40] = [
     &[],
     &["run"],
     &["check"],
@@ -21,6 +21,13 @@ const COMMANDS: [&[&str]; 33] = [
     &["tools", "list"],
     &["tools", "pin"],
     &["tools", "test"],
+    &["policy"],
+    &["policy", "check"],
+    &["policy", "test"],
+    &["policy", "schema"],
+    &["policy", "show"],
+    &["policy", "publish"],
+    &["policy", "explain"],
     &["init"],
     &["keys"],
     &["keys", "new"],

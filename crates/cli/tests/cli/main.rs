@@ -20,6 +20,7 @@ mod jobs;
 mod keys;
 mod log;
 mod mcp;
+mod policy;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod recovery;

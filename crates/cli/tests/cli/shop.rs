@@ -36,14 +36,19 @@ impl World {
         world
     }
 
-    /// Replaces the tools of the workspace.
+    /// Replaces the tools of the workspace. A policy lets all of them run.
     pub(crate) fn set_tools(&self, tools: &str) {
         let config = self.read("gesta.toml");
         let config = config.split("\n[").next().unwrap();
         self.write(
             "gesta.toml",
-            &format!("{config}\n[worker]\nskew = \"0ms\"\nlease = \"5s\"\n\n{tools}"),
+            &format!(
+                "{config}\n[policy]\nfiles = [\"policy.cedar\"]\n\n[worker]\nskew = \"0ms\"\nlease = \"5s\"\n\n{tools}"
+            ),
         );
+        self.write("policy.cedar", "@id(\"all\") permit (principal, action, resource);\n");
+        // Tools that are refused on purpose leave the policy that was there.
+        self.gesta(&["policy", "publish"]);
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {

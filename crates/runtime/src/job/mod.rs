@@ -34,6 +34,7 @@ pub use problem::{Problem, Problems};
 pub use scope::{EvalError, Results, Scope, StepResult};
 pub use spec::{ANSWER, CallSpec, JobFacts, OnCancel, OnFailure, Spec, UndoSpec, Work};
 pub use template::{Template, evaluate_with};
+pub use tree::read_value;
 
 /// The JSON Schema of job files.
 pub const SCHEMA: &str = include_str!("../../../../schemas/job.schema.json");

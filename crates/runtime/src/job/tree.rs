@@ -5,14 +5,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gesta_core::json::Limits;
+use gesta_core::json::{Canon, Limits};
 use granit_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput};
 
 use super::cel::Val;
-use super::problem::{Place, Problem};
+use super::problem::{Place, Problem, Problems};
 
 /// The greatest integer that no other shares its double with.
 const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
+
+/// Reads a file that is one value and no job, YAML or JSON. The label names it in problems.
+pub fn read_value(label: &str, text: &str) -> Result<Canon, Problems> {
+    let mut problems = Vec::new();
+    let value = read(text, &mut problems).map(|node| (node.place, node.value().canon()));
+    Problems::check(label, problems)?;
+    match value {
+        Some((_, Ok(canon))) => Ok(canon),
+        Some((place, Err(message))) => Err(Problems::one(label, Problem::new(place, message))),
+        None => Err(Problems::one(label, Problem::anywhere("there is nothing in it"))),
+    }
+}
 
 /// A value in a file.
 #[derive(Clone, Debug)]

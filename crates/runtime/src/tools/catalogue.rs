@@ -31,6 +31,7 @@ use super::verifier::{self, Verifier, VerifierDeclaration};
 use crate::job::Template;
 
 const MAX_ATTEMPTS: u32 = 100;
+const MAX_RISK: u8 = 100;
 /// A catalogue of a few thousand tools. Deeper than a document of the chain, because each schema
 /// may be that deep already.
 const LIMITS: Limits = Limits { max_bytes: 64 << 20, max_depth: Limits::DEFAULT.max_depth + 8 };
@@ -450,6 +451,9 @@ fn check(manifest: &Manifest, effects: &BTreeMap<ToolName, Effect>) -> Result<()
     }
     if manifest.timeout.ms() == 0 {
         return Err(Problem::NoTimeout);
+    }
+    if manifest.risk.is_some_and(|risk| risk > MAX_RISK) {
+        return Err(Problem::RiskTooGreat);
     }
     if manifest.retry.attempts.get() > MAX_ATTEMPTS {
         return Err(Problem::TooManyAttempts);

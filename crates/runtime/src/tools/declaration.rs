@@ -51,6 +51,7 @@ pub(super) struct Declaration {
     #[serde(default)]
     description: String,
     effect: Effect,
+    risk: Option<u8>,
     recovery: Option<Recovery>,
     probe: Option<ToolName>,
     key_ttl: Option<DurationMs>,
@@ -145,6 +146,7 @@ impl Declaration {
             name,
             description: self.description.clone(),
             effect: self.effect,
+            risk: self.risk,
             recovery: self.recovery.unwrap_or(manifest::default_recovery(self.effect)),
             probe: self.probe.clone(),
             key_ttl: self.key_ttl.unwrap_or(manifest::DEFAULT_KEY_TTL),

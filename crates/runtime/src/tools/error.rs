@@ -125,6 +125,9 @@ pub enum Problem {
     /// No call can end in no time.
     #[error("`timeout` is at least 1ms")]
     NoTimeout,
+    /// More than everything is at stake.
+    #[error("`risk` is a number from 0 to 100")]
+    RiskTooGreat,
     /// A tool that is tried a hundred times is broken.
     #[error("`retry.attempts` is at most 100")]
     TooManyAttempts,

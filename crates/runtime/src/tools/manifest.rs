@@ -24,6 +24,8 @@ pub struct Manifest {
     pub description: String,
     /// What it does to the world.
     pub effect: Effect,
+    /// How much is at stake, from 0 to 100: for policies to compare, and for nothing else.
+    pub risk: Option<u8>,
     /// How it may be recovered after an unknown outcome.
     pub recovery: Recovery,
     /// The read-only tool that tells whether it happened; with [`Recovery::Probe`] only.
@@ -64,6 +66,7 @@ impl Manifest {
             name,
             description: String::new(),
             effect,
+            risk: None,
             recovery: default_recovery(effect),
             probe: None,
             key_ttl: DEFAULT_KEY_TTL,

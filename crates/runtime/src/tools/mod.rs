@@ -13,6 +13,7 @@ mod pins;
 mod process;
 mod schema;
 mod secrets;
+mod shapes;
 mod size;
 mod tool;
 mod verdict;

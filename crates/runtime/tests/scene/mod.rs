@@ -111,7 +111,7 @@ pub(crate) fn everything(catalogue: &Catalogue) -> PolicyDocument {
 pub(crate) fn policies(catalogue: &Catalogue, text: &str) -> PolicyDocument {
     PolicyDocument {
         policies: vec![PolicyFile { name: "policy.cedar".to_owned(), text: text.to_owned() }],
-        tools: gesta_runtime::shapes(catalogue),
+        tools: catalogue.shapes().unwrap(),
         ..PolicyDocument::default()
     }
 }

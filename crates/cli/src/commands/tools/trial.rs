@@ -1,6 +1,7 @@
 //! `gesta tools test`: a real call, a real worker killed before it can record the reply, and a second
 //! one that recovers as the tool declares.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -12,6 +13,7 @@ use gesta_core::document::Recovery;
 use gesta_core::ids::{ToolName, TrajectoryId};
 use gesta_core::json::Canon;
 use gesta_core::writ::Effect;
+use gesta_policy::{PolicyDocument, PolicyFile};
 use gesta_runtime::job;
 use gesta_runtime::tools::{Call, Reply, Tool};
 use serde_json::{Value, json};
@@ -21,6 +23,7 @@ use crate::commands::init;
 use crate::driving::Ending;
 use crate::escape::visible;
 use crate::job_file::Job;
+use crate::policies;
 use crate::problem::Problem;
 use crate::session::Session;
 use crate::timeline::word;
@@ -28,6 +31,8 @@ use crate::toolbox::Toolbox;
 
 /// The only step of the job that is run.
 const STEP: &str = "call";
+/// The policy of the throw-away store.
+const ALL: &str = "@id(\"test\") permit (principal, action, resource);";
 
 /// Kill a call in the middle and see whether the tool recovers as it declares
 #[derive(Debug, Args)]
@@ -156,6 +161,12 @@ fn submit(
     let input = Canon::of(&json!({}))?;
     let job = Job { budget: compiled.budget, compiled, input };
     let workshop = under_test::open(session, directory, watched)?;
+    // The person who runs the test has consented to every call in it.
+    let (text, name) = (ALL.to_owned(), "the test".to_owned());
+    let tools = workshop.catalogue.shapes()?;
+    let policy = PolicyDocument::new(vec![PolicyFile { name, text }], BTreeMap::new(), tools);
+    let owner = workshop.owner()?;
+    session.wait(policies::publish(&workshop.store, workshop.registry, &policy, &owner))?;
     let (trajectory, _) = session.wait(workshop.submit(&job, None))?;
     Ok(trajectory)
 }

@@ -126,9 +126,8 @@ impl Plan {
             return Err("the arguments are not an object".to_owned());
         };
         let target = self.url.target(&rest)?;
-        for name in self.url.arguments() {
-            rest.remove(name);
-        }
+        // Not one by one: a map that keeps its order would not keep it.
+        rest.retain(|name, _| !self.url.arguments().any(|argument| argument == name));
         match self.body {
             Body::Query => Ok((with_query(&target, &rest)?.into(), None)),
             Body::Json => {

@@ -141,6 +141,7 @@ pub(in crate::tools) enum Way {
 pub(in crate::tools) struct Override {
     pub(super) description: Option<String>,
     pub(super) effect: Option<Effect>,
+    pub(super) risk: Option<u8>,
     pub(super) recovery: Option<Recovery>,
     pub(super) probe: Option<ToolName>,
     pub(super) key_ttl: Option<DurationMs>,

@@ -59,6 +59,7 @@ pub(in crate::tools) fn manifest(
     let default = Manifest::new(name, effect);
     Ok(Manifest {
         description: declared.description.clone().unwrap_or_else(|| offered.description.clone()),
+        risk: declared.risk,
         recovery: declared.recovery.unwrap_or(manifest::default_recovery(effect)),
         probe: declared.probe.clone(),
         key_ttl: declared.key_ttl.unwrap_or(default.key_ttl),

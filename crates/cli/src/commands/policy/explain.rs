@@ -1,0 +1,193 @@
+//! `gesta policy explain`: why a call was allowed, refused or put before people, from the decision itself.
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use gesta_core::body::Proposal;
+use gesta_core::document::{Decision, Stage, Verdict};
+use gesta_core::entry::Body;
+use gesta_core::policy::Answer;
+use gesta_core::verification::Class;
+use gesta_policy::explain;
+use serde_json::{Value, json};
+
+use crate::escape::visible_lines;
+use crate::problem::Problem;
+use crate::reference;
+use crate::session::Session;
+use crate::timeline::read;
+
+/// The stage of a decision that holds the policy's answer.
+const STAGE: &str = "policy";
+/// What stands beside the answer: the approval that let a call go on.
+const GRANTED: &str = "granted";
+
+/// Explain why a call was allowed, refused or put before people
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The entry is a `started`, a `rejection` or a `pending_approval`; `gesta log ID` lists them. What is
+told comes from the signed decision in it, not from the policy of today.
+
+Examples:
+  gesta policy explain t_4f2a:7
+  gesta policy explain t_4f2a:7 --json | jq .answer")]
+pub(super) struct Arguments {
+    /// The entry: TRAJECTORY:NUMBER, or its whole id
+    #[arg(value_name = "ENTRY")]
+    entry: String,
+}
+
+pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
+    let store = session.store()?;
+    let (trajectory, stored) = session.wait(reference::entry(&store, &arguments.entry))?;
+    let entry = read(&stored).map_err(|why| {
+        Problem::new(format!("entry {} of {trajectory} was altered: {why}", stored.seq))
+            .hint(format!("`gesta verify {trajectory}` gives a full report"))
+            .class(Class::Tampered)
+    })?;
+    let Some((decision, proposal)) = decided(&entry.payload().body) else {
+        let what = format!(
+            "entry {} of {trajectory} is a {}: nothing was decided in it",
+            stored.seq,
+            entry.kind()
+        );
+        return Err(Problem::new(what)
+            .hint("`started`, `rejection` and `pending_approval` hold decisions; `gesta log ID` lists them")
+            .bad_input()
+            .into());
+    };
+    let told = Told::of(decision)?;
+    if session.out.is_json() {
+        session.out.document(&json!({
+            "trajectory": trajectory,
+            "seq": stored.seq,
+            "step": decision.step,
+            "tool": proposal.tool,
+            "verdict": decision.verdict,
+            "reason": decision.reason,
+            "answer": told.answer,
+            "granted": told.granted,
+            "why": told.lines,
+        }))?;
+        return Ok(0);
+    }
+    let verdict = match decision.verdict {
+        Verdict::Allow => "allowed",
+        Verdict::Deny => "refused",
+        Verdict::Escalate => "put before people",
+    };
+    let reason =
+        decision.reason.map(|reason| format!(" ({})", reason.as_str())).unwrap_or_default();
+    let head = format!("{}: `{}` was {verdict}{reason}", decision.step, proposal.tool);
+    session.out.line(visible_lines(&head))?;
+    for line in &told.lines {
+        session.out.line(visible_lines(&format!("  {line}")))?;
+    }
+    Ok(0)
+}
+
+/// The decision in an entry, and what it is about.
+fn decided(body: &Body) -> Option<(&Decision, &Proposal)> {
+    match body {
+        Body::Started(started) => Some((started.decision.doc(), &started.proposal)),
+        Body::Rejection(rejection) => Some((rejection.decision.doc(), &rejection.proposal)),
+        Body::PendingApproval(pending) => Some((pending.decision.doc(), &pending.proposal)),
+        _ => None,
+    }
+}
+
+/// What a decision says of its policy.
+#[derive(Debug, Default)]
+struct Told {
+    answer: Option<Answer>,
+    granted: Option<Value>,
+    lines: Vec<String>,
+}
+
+impl Told {
+    fn of(decision: &Decision) -> Result<Self> {
+        let mut told = Self::default();
+        match decision.trace.iter().find(|stage| stage.stage == STAGE) {
+            Some(Stage { found: Some(found), .. }) => {
+                let mut found: Value = serde_json::from_str(found.as_str())?;
+                let fields = found.as_object_mut().context("the policy's answer is no object")?;
+                told.granted = fields.remove(GRANTED);
+                let answer: Answer =
+                    serde_json::from_value(found).context("the policy's answer cannot be read")?;
+                told.lines = explain(&answer);
+                told.answer = Some(answer);
+            }
+            Some(Stage { found: None, .. }) => {
+                told.lines.push("the policy had nothing to say".to_owned());
+            }
+            None => told.lines.push("no policy was asked".to_owned()),
+        }
+        if let Some(granted) = &told.granted {
+            told.lines.push(format!("people have agreed: {granted}"));
+        }
+        // Only the last stage can have refused.
+        if let (Some(reason), Some(last)) = (decision.reason, decision.trace.last())
+            && last.stage != STAGE
+        {
+            let found = last.found.as_ref().map(|found| format!(": {found}")).unwrap_or_default();
+            let (reason, stage) = (reason.as_str(), &last.stage);
+            told.lines
+                .push(format!("it was refused for another reason, {reason}, at `{stage}`{found}"));
+        }
+        Ok(told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gesta_core::document::Reason;
+    use gesta_core::json::Canon;
+
+    use super::*;
+
+    /// A decision with this trace.
+    fn decision(verdict: Verdict, reason: Option<Reason>, trace: Value) -> Decision {
+        let digest = "0".repeat(64);
+        let key = gesta_core::keys::PrivateKey::from_seed(&[7; 32]).id();
+        let mut decision = json!({
+            "at": 1, "environment": digest, "key": key, "parent": digest, "proposal": digest,
+            "step": "pay", "trace": trace, "trajectory": format!("t_{}", "0".repeat(32)),
+            "type": "gesta.decision.v0", "verdict": verdict, "writ": digest,
+        });
+        if let Some(reason) = reason {
+            decision["reason"] = json!(reason);
+        }
+        Canon::of(&decision).unwrap().read().unwrap()
+    }
+
+    fn told(verdict: Verdict, reason: Option<Reason>, trace: Value) -> String {
+        Told::of(&decision(verdict, reason, trace)).unwrap().lines.join("\n")
+    }
+
+    #[test]
+    fn an_answer_is_told_with_who_agreed_and_what_refused_after_it() {
+        let by = json!([{ "id": "refunds" }]);
+        let large = json!([{ "annotations": { "reason": "much" }, "id": "large" }]);
+        let found = json!({
+            "call": { "allowed": true, "by": by },
+            "unattended": { "allowed": false, "by": large },
+            "asking": { "channels": ["finance"], "quorum": 2, "reason": "much", "within_ms": 3_600_000 },
+            "granted": { "by": ["person:al"] },
+        });
+        let policy = json!({ "stage": "policy", "found": found });
+        let lines = "it may be called: `refunds` allows it\nit may not be called unattended: `large` (much) forbids it\nso 2 people of `finance` must agree within 1h: much\npeople have agreed: {\"by\":[\"person:al\"]}";
+        assert_eq!(told(Verdict::Allow, None, json!([{ "stage": "tool" }, policy])), lines);
+        let budget = json!({ "stage": "budget", "found": { "exceeded": "calls" } });
+        let refused = told(Verdict::Deny, Some(Reason::BudgetExhausted), json!([policy, budget]));
+        let after = "it was refused for another reason, budget_exhausted, at `budget`: {\"exceeded\":\"calls\"}";
+        assert_eq!(refused, format!("{lines}\n{after}"));
+    }
+
+    #[test]
+    fn a_decision_without_a_policy_says_so() {
+        let trace = json!([{ "stage": "tool", "found": { "refused": "no such tool" } }]);
+        assert_eq!(
+            told(Verdict::Deny, Some(Reason::UnknownTool), trace),
+            "no policy was asked\nit was refused for another reason, unknown_tool, at `tool`: {\"refused\":\"no such tool\"}"
+        );
+    }
+}
