@@ -18,6 +18,7 @@ mod live;
 mod moment;
 mod outcome;
 mod output;
+mod passphrase;
 mod place;
 mod problem;
 mod reference;

@@ -11,6 +11,7 @@ use crate::document::{FreezeTarget, Reason, Stage, Verdict};
 use crate::ids::ToolName;
 use crate::json::{Canon, JsonError};
 use crate::state::{Registry, State};
+use crate::temporal::{Grade, Pace};
 use crate::time::UnixMs;
 use crate::writ::{Effect, Writ};
 
@@ -23,15 +24,6 @@ pub struct ToolFacts {
     pub reserve: Amounts,
     /// Why it may not be called at all, if it may not.
     pub frozen: Option<String>,
-}
-
-/// How fast a trajectory may call tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Rate {
-    /// So many calls,
-    pub calls: u64,
-    /// in so many milliseconds.
-    pub per_ms: u64,
 }
 
 /// Everything that a decision rests on and the fold does not hold.
@@ -51,8 +43,8 @@ pub struct Inputs<'a> {
     pub preconditions: Vec<(String, Result<bool, String>)>,
     /// What the registry says.
     pub registry: Option<&'a Registry>,
-    /// The limit on calls, and how many there were in its window.
-    pub rate: Option<(Rate, u64)>,
+    /// How full each window is.
+    pub pace: Vec<Pace>,
     /// The largest arguments, in bytes.
     pub max_args_bytes: usize,
 }
@@ -66,20 +58,39 @@ pub struct Judgement {
     pub reason: Option<Reason>,
     /// Every stage up to the one that refused.
     pub trace: Vec<Stage>,
+    /// Whether the refusal may pass, so that the step waits instead of failing.
+    pub hold: Option<Hold>,
+    /// What is to be put into quarantine because of it.
+    pub quarantine: Option<FreezeTarget>,
+}
+
+/// What a refusal that may pass waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Somebody unfreezes, or lifts a quarantine.
+    Thaw,
+    /// A time.
+    Until(UnixMs),
 }
 
 /// What a stage found, and why it refuses, if it does.
 struct Found {
     found: Option<Canon>,
     refusal: Option<Reason>,
+    hold: Option<Hold>,
+    quarantine: Option<FreezeTarget>,
 }
 
 impl Found {
     /// It passes, and everything it looked at is in the chain or in the environment.
-    const PASSED: Self = Self { found: None, refusal: None };
+    const PASSED: Self = Self { found: None, refusal: None, hold: None, quarantine: None };
 
     fn new<T: Serialize>(found: &T, refusal: Option<Reason>) -> Result<Self, JsonError> {
-        Ok(Self { found: Some(Canon::of(found)?), refusal })
+        Ok(Self { found: Some(Canon::of(found)?), refusal, ..Self::PASSED })
+    }
+
+    fn held(self, hold: Hold) -> Self {
+        Self { hold: Some(hold), ..self }
     }
 
     fn refused<T: Serialize>(found: &T, reason: Reason) -> Result<Self, JsonError> {
@@ -109,13 +120,15 @@ pub fn judge(
 ) -> Result<Judgement, JsonError> {
     let mut trace = Vec::with_capacity(STAGES.len());
     for (name, stage) in STAGES {
-        let Found { found, refusal } = stage(proposal, state, inputs)?;
+        let Found { found, refusal, hold, quarantine } = stage(proposal, state, inputs)?;
         trace.push(Stage { found, stage: name.to_owned() });
         if refusal.is_some() {
-            return Ok(Judgement { verdict: Verdict::Deny, reason: refusal, trace });
+            let verdict = Verdict::Deny;
+            return Ok(Judgement { verdict, reason: refusal, trace, hold, quarantine });
         }
     }
-    Ok(Judgement { verdict: Verdict::Allow, reason: None, trace })
+    let (hold, quarantine) = (None, None);
+    Ok(Judgement { verdict: Verdict::Allow, reason: None, trace, hold, quarantine })
 }
 
 fn refuse(refused: bool, reason: Reason) -> Option<Reason> {
@@ -130,9 +143,13 @@ fn tool(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found
     let Some(facts) = &inputs.tool else {
         return Found::refused(&Refused { refused: "no such tool" }, Reason::UnknownTool);
     };
-    let by_registry = || frozen_by(&proposal.tool, state, inputs.registry);
-    match facts.frozen.as_deref().or_else(by_registry) {
-        Some(frozen) => Found::refused(&Frozen { frozen }, Reason::ToolFrozen),
+    if let Some(frozen) = &facts.frozen {
+        return Found::refused(&Frozen { frozen }, Reason::ToolFrozen);
+    }
+    match frozen_by(&proposal.tool, state, inputs.registry) {
+        Some(frozen) => {
+            Ok(Found::refused(&Frozen { frozen }, Reason::ToolFrozen)?.held(Hold::Thaw))
+        }
         None => Ok(Found::PASSED),
     }
 }
@@ -249,15 +266,47 @@ fn budget(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, Jso
     }
 }
 
-fn temporal(_: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
-    #[derive(Serialize)]
-    struct Pace {
-        in_window: u64,
-        limit: Rate,
+/// What the registry holds in quarantine that this call would need.
+pub fn quarantined_by(state: &State, registry: Option<&Registry>) -> Option<&'static str> {
+    let (registry, (_, writ)) = (registry?, state.writ()?);
+    if registry.is_quarantined(&FreezeTarget::Principal(writ.principal.clone())) {
+        Some("the principal is in quarantine")
+    } else if registry.is_quarantined(&FreezeTarget::Tenant(writ.tenant.clone())) {
+        Some("the tenant is closed")
+    } else {
+        None
     }
-    let Some((limit, in_window)) = inputs.rate else { return Ok(Found::PASSED) };
-    let refused = in_window >= limit.calls;
-    Found::new(&Pace { in_window, limit }, refuse(refused, Reason::TemporalIntervention))
+}
+
+fn temporal(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
+    let reason = Reason::TemporalIntervention;
+    if let Some(refused) = quarantined_by(state, inputs.registry) {
+        return Ok(Found::refused(&Refused { refused }, reason)?.held(Hold::Thaw));
+    }
+    if inputs.pace.is_empty() {
+        return Ok(Found::PASSED);
+    }
+    let full = || inputs.pace.iter().filter(|pace| pace.full());
+    let Some(grade) = full().map(|pace| pace.rule.then).max() else {
+        return Found::new(&inputs.pace, None);
+    };
+    let refused = Found::refused(&inputs.pace, reason)?;
+    let writ = state.writ().map(|(_, writ)| writ);
+    Ok(match grade {
+        Grade::Throttle => {
+            let room = full().filter_map(|pace| pace.free_at).max().unwrap_or(inputs.now);
+            refused.held(Hold::Until(room))
+        }
+        Grade::Interrupt => refused,
+        Grade::Quarantine => {
+            let quarantine = writ.map(|writ| FreezeTarget::Principal(writ.principal.clone()));
+            Found { quarantine, ..refused.held(Hold::Thaw) }
+        }
+        Grade::Close => {
+            let quarantine = writ.map(|writ| FreezeTarget::Tenant(writ.tenant.clone()));
+            Found { quarantine, ..refused.held(Hold::Thaw) }
+        }
+    })
 }
 
 fn envelope(proposal: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {

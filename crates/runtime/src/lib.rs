@@ -18,6 +18,7 @@ mod limits;
 mod pipeline;
 mod presence;
 mod probe;
+mod quarantine;
 mod rules;
 mod runner;
 #[cfg(feature = "sabotage")]
@@ -32,7 +33,7 @@ mod worker;
 pub use authority::{Keys, Unauthorised};
 pub use desk::{COMPILER, Event, Listener, Options, no_policy};
 pub use error::RunError;
-pub use facts::Facts;
+pub use facts::{Facts, STARTS};
 pub use gesta::Gesta;
 pub use home::{Belongings, Home, Order, Outcome};
 pub use rules::delta_of;

@@ -19,12 +19,13 @@ use gesta_core::document::{
     Settlement, Verdict,
 };
 use gesta_core::entry::Body;
-use gesta_core::guardian::{self, Inputs, Judgement, ToolFacts};
+use gesta_core::guardian::{self, Hold, Inputs, Judgement, ToolFacts};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::Status;
+use gesta_core::temporal::{Pace, Temporal, Whose};
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Effect;
 use gesta_store::Draft;
@@ -40,11 +41,18 @@ use crate::facts::Facts;
 use crate::limits::{self, Slot};
 use crate::signer::Signer;
 use crate::tools::{Call, Reply, Tool};
+use crate::worker;
 
 /// A permit is never good for longer, however long the lease.
 const DISPATCH_WITHIN_MS: u64 = 5 * 60 * 1000;
 /// How many times in a row the gate may turn a step away before the step fails.
 const TURNED_AWAY_MOST: u64 = 10;
+/// How long a step waits that is held, before it is proposed again: this, doubled up to the other.
+const HOLD_FIRST_MS: u64 = 500;
+const HOLD_MOST_MS: u64 = 30_000;
+const GATE_FROZEN: &str = "gate_frozen";
+/// How old what is known of the registry may be at the gate.
+const REGISTRY_FRESH: Duration = Duration::from_millis(250);
 
 /// What a step wants done.
 pub(crate) struct Ask {
@@ -73,6 +81,8 @@ pub(crate) struct Prepared {
     timeout_ms: u64,
     signatures_hold: OnceLock<bool>,
     slot: Option<Slot>,
+    /// When the append was asked for: it is refused if the registry had changed by then.
+    asked: Instant,
 }
 
 impl Prepared {
@@ -199,6 +209,7 @@ impl Prepared {
             timeout_ms: self.timeout_ms,
             signatures_hold: OnceLock::new(),
             slot: None,
+            asked: self.asked,
         }))
     }
 }
@@ -218,10 +229,10 @@ pub(crate) fn open(
     let Ok(slot) = limits::slot(desk, tool, timeout_ms) else { return Ok(Opening::Busy) };
 
     // 3. decide: pure, signed, on this very head.
-    let decision = decide(desk, draft, &proposal, tool, now)?;
+    let (decision, hold) = decide(desk, draft, &proposal, tool, now)?;
     let tool = match (decision.doc().verdict, tool) {
         (Verdict::Allow, Some(tool)) => tool,
-        _ => return refuse(desk, draft, proposal, decision, now),
+        _ => return refuse(desk, draft, proposal, decision, hold, now),
     };
 
     // 4. permit: exactly this effect, once, until then.
@@ -241,6 +252,11 @@ pub(crate) fn open(
     }));
     // COMMIT POINT, once the append is durable: from here the effect may have happened.
     let started = draft.push(now, desk.author(), body)?.id();
+    if let Some((registry, head)) = desk.shared.registry_head() {
+        // Whatever was frozen or revoked before this append begins is known to the decision, or the
+        // append is refused.
+        draft.under(registry, head);
+    }
     Ok(Opening::Started(Box::new(Prepared {
         started,
         decision,
@@ -249,6 +265,7 @@ pub(crate) fn open(
         timeout_ms,
         signatures_hold: OnceLock::new(),
         slot,
+        asked: Instant::now(),
     })))
 }
 
@@ -259,8 +276,9 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
 
     // 6. gate: immediately before dispatch. The deadline counts from before it, so that a worker
     // that is frozen right here cannot send for longer than the permit allows for.
+    let known = know_registry(&desk, &prepared).await;
     let begun = Instant::now();
-    let how = match gate(&desk, &prepared) {
+    let how = match known.and_then(|()| gate(&desk, &prepared)) {
         Err(error) => How::TurnedAway(error),
         Ok(()) => {
             cut::here("after_gate");
@@ -328,7 +346,9 @@ pub(crate) fn settle(
         }
         How::TurnedAway(error) => {
             let again = draft.view().asked(&ended.step).map_or(0, |asked| asked.turned_away);
-            let outcome = closing::retryable(again + 1 < TURNED_AWAY_MOST || opened.again);
+            // What is frozen is held at the next decision, for as long as it takes.
+            let again = again + 1 < TURNED_AWAY_MOST || error.code == GATE_FROZEN;
+            let outcome = closing::retryable(again || opened.again);
             let how = (outcome, Certainty::DidNotHappen, false);
             closing::fail(desk, draft, &opened, ended, how, Amounts::default(), error, None, now)
         }
@@ -358,7 +378,7 @@ fn decide(
     proposal: &Proposal,
     tool: Option<&Tool>,
     now: UnixMs,
-) -> Result<Signed<Decision>, RunError> {
+) -> Result<(Signed<Decision>, Option<Hold>), RunError> {
     let state = draft.state();
     let registry = desk.shared.registry();
     let options = &desk.shared.options;
@@ -376,17 +396,20 @@ fn decide(
             .map(|rules| rules.preconditions(&proposal.args, state.world()))
             .unwrap_or_default(),
         registry: registry.as_ref().map(|state| state.registry()),
-        rate: options.rate.map(|rate| {
-            let since = UnixMs(now.0.saturating_sub(rate.per_ms));
-            (rate, draft.view().starts_since(since))
-        }),
+        pace: pace(desk, draft, now),
         max_args_bytes: options.max_args_bytes,
     };
-    let Judgement { verdict, reason, trace } = guardian::judge(proposal, state, &inputs)?;
-    desk.sign(Decision {
+    let Judgement { verdict, reason, trace, hold, quarantine } =
+        guardian::judge(proposal, state, &inputs)?;
+    if let Some(target) = quarantine {
+        desk.shared
+            .suspects()
+            .insert(target, format!("{} by step `{}`", desk.trajectory, proposal.step));
+    }
+    let decision = desk.sign(Decision {
         at: now,
         environment: desk.shared.environment_digest,
-        key: desk.shared.key.id(),
+        key: desk.shared.guardian.id(),
         parent: state.head().map(|head| head.id).ok_or(RunError::NotBegun)?,
         proposal: proposal.id()?,
         reason,
@@ -397,21 +420,54 @@ fn decide(
         type_: Tag::default(),
         verdict,
         writ: state.writ().map(|(id, _)| id).ok_or(RunError::NotBegun)?,
-    })
+    })?;
+    Ok((decision, hold))
 }
 
+/// How full the windows are: the trajectory's by what its chain has recorded, the principal's by what
+/// the chains of all its trajectories have that this worker drives or has driven.
+fn pace(desk: &Desk, draft: &Draft<Facts>, now: UnixMs) -> Vec<Pace> {
+    let Temporal { principal, trajectory } = &desk.shared.options.temporal;
+    let starts = draft.view().starts();
+    let mut paces: Vec<Pace> = trajectory
+        .iter()
+        .map(|rule| Pace::of(*rule, Whose::Trajectory, starts.iter().copied(), now))
+        .collect();
+    let who = draft.state().writ().map(|(_, writ)| writ.principal.clone());
+    if let Some(who) = who.filter(|_| !principal.is_empty()) {
+        let mut all = desk.shared.starts();
+        let of = all.entry(who).or_default();
+        of.insert(desk.trajectory, starts.clone());
+        let widest = principal.iter().map(|rule| rule.per_ms).max().unwrap_or(0);
+        of.retain(|_, starts| starts.iter().any(|at| at.plus(widest) > now));
+        let starts = || of.values().flat_map(|starts| starts.iter().copied());
+        let rules = principal.iter();
+        paces.extend(rules.map(|rule| Pace::of(*rule, Whose::Principal, starts(), now)));
+    }
+    paces
+}
+
+/// Adds the refusal. One that may pass says when the step is proposed again.
 fn refuse(
     desk: &Desk,
     draft: &mut Draft<Facts>,
     proposal: Proposal,
     decision: Signed<Decision>,
+    hold: Option<Hold>,
     now: UnixMs,
 ) -> Result<Opening, RunError> {
     let reason = decision.doc().reason.ok_or(RunError::NotBegun)?;
     let result = ReceiptResult::Refused { reason };
     let receipt =
         closing::receipt(desk, draft, &proposal.step, None, Amounts::default(), result, now)?;
-    let body = Rejection { decision, proposal, receipt };
+    let now = now.max(draft.state().at());
+    let held = u32::try_from(draft.view().held(&proposal.step)).unwrap_or(u32::MAX);
+    let backoff = HOLD_FIRST_MS.saturating_mul(2_u64.saturating_pow(held)).min(HOLD_MOST_MS);
+    let retry_at = hold.map(|hold| match hold {
+        Hold::Thaw => now.plus(backoff),
+        Hold::Until(at) => at.max(now),
+    });
+    let body = Rejection { decision, proposal, receipt, retry_at };
     draft.push(now, desk.author(), Body::Rejection(Box::new(body)))?;
     Ok(Opening::Refused)
 }
@@ -444,11 +500,23 @@ fn permit(
         effect: before.map_or(manifest.effect, |opened| opened.effect),
         generation: step.map_or(1, |step| step.generation),
         idempotency_key: proposal.idempotency_key(desk.trajectory),
-        key: desk.shared.key.id(),
+        key: desk.shared.guardian.id(),
         recovery: before.map_or(manifest.recovery, |opened| opened.recovery),
         reserve: manifest.cost,
         type_: Tag::default(),
     })
+}
+
+/// Reads the registry once more when the append, or whatever came after it, has taken long: what was
+/// frozen that long ago is known at the gate.
+async fn know_registry(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
+    let shared = &desk.shared;
+    let Some((registry, _)) = shared.registry_head() else { return Ok(()) };
+    if prepared.asked.elapsed() <= REGISTRY_FRESH {
+        return Ok(());
+    }
+    let read = worker::read_registry(shared, Some(registry)).await;
+    read.map_err(|error| failing("gate_registry", &format!("the registry cannot be read: {error}")))
 }
 
 /// Every reason not to send what was permitted a moment ago.
@@ -459,7 +527,7 @@ fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
     if shared.options.sabotage == Some(crate::Sabotage::IgnoreFence) {
         return Ok(());
     }
-    prepared.check_signatures(&shared.key);
+    prepared.check_signatures(&shared.guardian);
     if prepared.signatures_hold.get() != Some(&true) {
         return Err(failing("gate_signature", "the decision or the permit is not signed"));
     }
@@ -484,7 +552,7 @@ fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
     let registry = shared.registry();
     let changed = shared.catalogue.get(&proposal.tool).and_then(Tool::frozen);
     match desk.frozen(&proposal.tool, registry.as_deref()).or(changed) {
-        Some(frozen) => Err(failing("gate_frozen", frozen)),
+        Some(frozen) => Err(failing(GATE_FROZEN, frozen)),
         None => Ok(()),
     }
 }

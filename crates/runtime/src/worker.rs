@@ -43,8 +43,11 @@ pub struct Setup {
     pub store: Arc<dyn Store>,
     /// Who it is. Never two at a time under one name.
     pub worker: WorkerId,
-    /// The key that signs decisions, permits, receipts and reports.
+    /// The key that signs receipts and reports, and decisions and permits too unless there is another
+    /// for them.
     pub key: PrivateKey,
+    /// The key that signs decisions and permits.
+    pub guardian: Option<PrivateKey>,
     /// The tools.
     pub catalogue: Arc<Catalogue>,
     /// The registry that says whose signature counts and what is frozen.
@@ -77,6 +80,7 @@ impl Worker {
     /// delivers what was spooled.
     pub async fn start(setup: Setup) -> Result<Self, RunError> {
         let Setup { store, worker, key, catalogue, options, listener, spool, .. } = setup;
+        let guardian = Signer::new(setup.guardian.as_ref().unwrap_or(&key))?;
         let key = Signer::new(&key)?;
         let presence = match &setup.presence {
             Some(directory) => Some(Arc::new(Presence::begin(directory, &worker)?)),
@@ -108,6 +112,7 @@ impl Worker {
             store,
             worker,
             key,
+            guardian,
             catalogue,
             verifies: rules.values().any(Rules::verifies),
             rules,
@@ -121,6 +126,8 @@ impl Worker {
             drivers: Mutex::default(),
             hearing: listening.hearing(),
             registry: RwLock::new(None),
+            starts: Mutex::default(),
+            suspects: Mutex::default(),
             spool,
             dead: Mutex::default(),
         });
@@ -413,7 +420,10 @@ async fn bury(shared: &Shared, presence: Option<&Presence>) {
 }
 
 /// Reads the registry, if it has changed.
-async fn read_registry(shared: &Shared, registry: Option<TrajectoryId>) -> Result<(), RunError> {
+pub(crate) async fn read_registry(
+    shared: &Shared,
+    registry: Option<TrajectoryId>,
+) -> Result<(), RunError> {
     let Some(registry) = registry else { return Ok(()) };
     let known = shared.registry().and_then(|state| state.head());
     let row = shared.store.trajectory(registry).await?;

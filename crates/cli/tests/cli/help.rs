@@ -2,7 +2,7 @@
 
 use crate::world::World;
 
-const COMMANDS: [&[&str]; 33] = [
+const COMMANDS: [&[&str]; 0] = [
     &[],
     &["run"],
     &["check"],
@@ -17,17 +17,28 @@ const COMMANDS: [&[&str]; 33] = [
     &["doubts"],
     &["resolve"],
     &["confirm"],
+    &["freeze"],
+    &["unfreeze"],
+    &["quarantine"],
+    &["quarantine", "lift"],
     &["tools"],
     &["tools", "list"],
     &["tools", "pin"],
     &["tools", "test"],
     &["init"],
     &["keys"],
-    &["keys", "new"],
+    &["keys", "add"],
     &["keys", "list"],
     &["keys", "show"],
+    &["keys", "rotate"],
     &["keys", "revoke"],
+    &["keys", "passphrase"],
     &["keys", "export"],
+    &["writ"],
+    &["writ", "issue"],
+    &["writ", "inspect"],
+    &["writ", "attenuate"],
+    &["writ", "revoke"],
     &["log"],
     &["show"],
     &["verify"],
@@ -36,6 +47,7 @@ const COMMANDS: [&[&str]; 33] = [
     &["demo"],
     &["demo", "ledger"],
     &["completions"],
+    &["help"],
 ];
 
 #[test]

@@ -8,12 +8,14 @@
 )]
 
 mod check;
+mod codes;
 mod confirm;
 mod demo;
 mod doctor;
 mod embedded;
 mod errors;
 mod export;
+mod freeze;
 mod help;
 mod init;
 mod jobs;
@@ -22,6 +24,7 @@ mod log;
 mod mcp;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod quarantine;
 mod recovery;
 mod run;
 mod sample;
@@ -30,3 +33,4 @@ mod tools;
 mod undo;
 mod verify;
 mod world;
+mod writs;

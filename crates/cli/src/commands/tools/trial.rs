@@ -156,7 +156,8 @@ fn submit(
     let input = Canon::of(&json!({}))?;
     let job = Job { budget: compiled.budget, compiled, input };
     let workshop = under_test::open(session, directory, watched)?;
-    let (trajectory, _) = session.wait(workshop.submit(&job, None))?;
+    let (writs, holder) = workshop.authority(session, None)?;
+    let (trajectory, _) = session.wait(workshop.submit(&job, None, (writs, &holder)))?;
     Ok(trajectory)
 }
 
