@@ -22,11 +22,12 @@ use gesta_core::signed::{Document, Signed, Tag};
 use gesta_core::state::{Opened, State};
 use gesta_core::temporal::Temporal;
 use gesta_core::time::UnixMs;
-use gesta_core::trust::{Keyring, Role};
+use gesta_core::trust::{Distrust, Keyring, Role};
 use gesta_core::world::{Delta, World};
 use gesta_store::{Draft, Hearing, Store};
 use rpds::QueueSync;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::clock::Pulse;
 use crate::error::RunError;
@@ -37,6 +38,7 @@ use crate::pipeline::{Ended, How};
 use crate::rules::Rules;
 use crate::signer::Signer;
 use crate::tools::{Catalogue, Progress, Retry};
+use crate::worker;
 
 /// What wrote an entry.
 pub const COMPILER: &str = concat!("gesta ", env!("CARGO_PKG_VERSION"));
@@ -44,6 +46,8 @@ pub const COMPILER: &str = concat!("gesta ", env!("CARGO_PKG_VERSION"));
 /// How large a tool's output may be, and how deep.
 pub(crate) const OUTPUT_LIMITS: Limits = Limits { max_bytes: 16 << 20, max_depth: 64 };
 
+/// How old what is known of the registry may be at the gate.
+const REGISTRY_FRESH: Duration = Duration::from_millis(250);
 /// How long to wait before asking a store again that failed.
 const STORE_AGAIN: Duration = Duration::from_millis(100);
 
@@ -188,6 +192,19 @@ impl Shared {
         Some((state.trajectory(), state.head()?))
     }
 
+    /// Whether this worker's signatures count, now and for as long as a call may take to be recorded: else
+    /// it begins nothing new. Without a registry nobody says otherwise.
+    pub(crate) fn may_sign(&self) -> Result<(), Distrust> {
+        let Some(state) = self.registry() else { return Ok(()) };
+        let (now, keys) = (self.pulse.now(), state.registry().keys());
+        for (key, role) in [(&self.guardian, Role::Guardian), (&self.key, Role::Executor)] {
+            for at in [now, now.plus(self.options.lease_ms)] {
+                keys.check(key.id(), &[role], None, at)?;
+            }
+        }
+        Ok(())
+    }
+
     /// When a worker of this machine was found dead.
     pub(crate) fn died(&self, worker: &WorkerId) -> Option<UnixMs> {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner).get(worker).copied()
@@ -292,6 +309,18 @@ impl Desk {
         let (state, registry) = (&self.state_at_claim, registry.map(State::registry));
         guardian::frozen_by(tool, state, registry)
             .or_else(|| guardian::quarantined_by(state, registry))
+    }
+
+    /// Reads the registry once more when much time has passed since an append depended on it: what was
+    /// frozen that long ago is known at the gate.
+    pub(crate) async fn knows_registry(&self, since: Instant) -> Result<(), Failing> {
+        let Some((registry, _)) = self.shared.registry_head() else { return Ok(()) };
+        if since.elapsed() <= REGISTRY_FRESH {
+            return Ok(());
+        }
+        worker::read_registry(&self.shared, Some(registry)).await.map_err(|error| {
+            failing("gate_registry", &format!("the registry cannot be read: {error}"))
+        })
     }
 
     /// Tells whoever listens how far a call says it is.

@@ -25,7 +25,6 @@ use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::Status;
-use gesta_core::temporal::{Pace, Temporal, Whose};
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Effect;
 use gesta_store::Draft;
@@ -39,20 +38,15 @@ use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::limits::{self, Slot};
+use crate::quarantine;
 use crate::signer::Signer;
 use crate::tools::{Call, Reply, Tool};
-use crate::worker;
 
 /// A permit is never good for longer, however long the lease.
 const DISPATCH_WITHIN_MS: u64 = 5 * 60 * 1000;
 /// How many times in a row the gate may turn a step away before the step fails.
 const TURNED_AWAY_MOST: u64 = 10;
-/// How long a step waits that is held, before it is proposed again: this, doubled up to the other.
-const HOLD_FIRST_MS: u64 = 500;
-const HOLD_MOST_MS: u64 = 30_000;
 const GATE_FROZEN: &str = "gate_frozen";
-/// How old what is known of the registry may be at the gate.
-const REGISTRY_FRESH: Duration = Duration::from_millis(250);
 
 /// What a step wants done.
 pub(crate) struct Ask {
@@ -276,7 +270,7 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
 
     // 6. gate: immediately before dispatch. The deadline counts from before it, so that a worker
     // that is frozen right here cannot send for longer than the permit allows for.
-    let known = know_registry(&desk, &prepared).await;
+    let known = desk.knows_registry(prepared.asked).await;
     let begun = Instant::now();
     let how = match known.and_then(|()| gate(&desk, &prepared)) {
         Err(error) => How::TurnedAway(error),
@@ -396,7 +390,7 @@ fn decide(
             .map(|rules| rules.preconditions(&proposal.args, state.world()))
             .unwrap_or_default(),
         registry: registry.as_ref().map(|state| state.registry()),
-        pace: pace(desk, draft, now),
+        pace: quarantine::pace(desk, draft, now),
         max_args_bytes: options.max_args_bytes,
     };
     let Judgement { verdict, reason, trace, hold, quarantine } =
@@ -424,29 +418,6 @@ fn decide(
     Ok((decision, hold))
 }
 
-/// How full the windows are: the trajectory's by what its chain has recorded, the principal's by what
-/// the chains of all its trajectories have that this worker drives or has driven.
-fn pace(desk: &Desk, draft: &Draft<Facts>, now: UnixMs) -> Vec<Pace> {
-    let Temporal { principal, trajectory } = &desk.shared.options.temporal;
-    let starts = draft.view().starts();
-    let mut paces: Vec<Pace> = trajectory
-        .iter()
-        .map(|rule| Pace::of(*rule, Whose::Trajectory, starts.iter().copied(), now))
-        .collect();
-    let who = draft.state().writ().map(|(_, writ)| writ.principal.clone());
-    if let Some(who) = who.filter(|_| !principal.is_empty()) {
-        let mut all = desk.shared.starts();
-        let of = all.entry(who).or_default();
-        of.insert(desk.trajectory, starts.clone());
-        let widest = principal.iter().map(|rule| rule.per_ms).max().unwrap_or(0);
-        of.retain(|_, starts| starts.iter().any(|at| at.plus(widest) > now));
-        let starts = || of.values().flat_map(|starts| starts.iter().copied());
-        let rules = principal.iter();
-        paces.extend(rules.map(|rule| Pace::of(*rule, Whose::Principal, starts(), now)));
-    }
-    paces
-}
-
 /// Adds the refusal. One that may pass says when the step is proposed again.
 fn refuse(
     desk: &Desk,
@@ -461,12 +432,8 @@ fn refuse(
     let receipt =
         closing::receipt(desk, draft, &proposal.step, None, Amounts::default(), result, now)?;
     let now = now.max(draft.state().at());
-    let held = u32::try_from(draft.view().held(&proposal.step)).unwrap_or(u32::MAX);
-    let backoff = HOLD_FIRST_MS.saturating_mul(2_u64.saturating_pow(held)).min(HOLD_MOST_MS);
-    let retry_at = hold.map(|hold| match hold {
-        Hold::Thaw => now.plus(backoff),
-        Hold::Until(at) => at.max(now),
-    });
+    let held = draft.view().held(&proposal.step);
+    let retry_at = hold.map(|hold| quarantine::retry_at(hold, held, now));
     let body = Rejection { decision, proposal, receipt, retry_at };
     draft.push(now, desk.author(), Body::Rejection(Box::new(body)))?;
     Ok(Opening::Refused)
@@ -505,18 +472,6 @@ fn permit(
         reserve: manifest.cost,
         type_: Tag::default(),
     })
-}
-
-/// Reads the registry once more when the append, or whatever came after it, has taken long: what was
-/// frozen that long ago is known at the gate.
-async fn know_registry(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
-    let shared = &desk.shared;
-    let Some((registry, _)) = shared.registry_head() else { return Ok(()) };
-    if prepared.asked.elapsed() <= REGISTRY_FRESH {
-        return Ok(());
-    }
-    let read = worker::read_registry(shared, Some(registry)).await;
-    read.map_err(|error| failing("gate_registry", &format!("the registry cannot be read: {error}")))
 }
 
 /// Every reason not to send what was permitted a moment ago.

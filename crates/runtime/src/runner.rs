@@ -310,7 +310,7 @@ impl Runner {
             probed: &probed,
             findings: &self.findings,
             looking: &self.looking,
-            may_open: !*self.stop.borrow(),
+            may_open: !*self.stop.borrow() && desk.shared.may_sign().is_ok(),
             blobs: &self.blobs,
             lists: &self.lists,
         };
@@ -435,7 +435,7 @@ impl Runner {
     async fn wait(&mut self, made: &Made) -> Result<Option<Left>, RunError> {
         let shared = Arc::clone(&self.desk.shared);
         let quiet = self.tasks.is_empty();
-        if quiet && *self.stop.borrow() {
+        if quiet && (*self.stop.borrow() || shared.may_sign().is_err()) {
             return Ok(Some(Left::Stopped));
         }
         let now = shared.pulse.now();

@@ -158,6 +158,7 @@ impl Worker {
         let mut unreleased: BTreeSet<TrajectoryId> = BTreeSet::new();
         let mut held: BTreeSet<TrajectoryId> = BTreeSet::new();
         let mut unanswered = false;
+        let mut distrusted = false;
         loop {
             let stopping = *stop.borrow();
             if stopping && driven.is_empty() {
@@ -171,7 +172,15 @@ impl Worker {
                 unanswered = shared.store.release_others(&shared.worker, &keep).await.is_err();
             }
             let alive = shared.pulse.held(shared.pulse.lease());
-            if !stopping && free > 0 && !unanswered && alive {
+            let trusted = shared.may_sign();
+            if let (Err(distrust), false) = (&trusted, distrusted) {
+                tracing::error!(%distrust, "this worker's key does not count: it takes no work");
+                let note =
+                    format!("this worker takes no work: {distrust}; restart it with another key");
+                shared.tell(|| Event::Note(note));
+            }
+            distrusted = trusted.is_err();
+            if !stopping && free > 0 && !unanswered && alive && !distrusted {
                 match shared.store.claim(&shared.worker, free).await {
                     Ok(claimed) => {
                         for trajectory in claimed {
