@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, cancel, check, completions, confirm, demo, doctor, doubts, export, graph,
-    init, jobs, keys, log, policy, resolve, resume, run, show, signal, submit, tools, verify,
-    worker, workers,
+    approvals, approve, cancel, check, completions, confirm, demo, doctor, doubts, export, freeze,
+    graph, help, init, jobs, keys, log, policy, quarantine, resolve, resume, run, show, signal,
+    submit, tools, verify, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -29,7 +29,7 @@ Exit codes:
 
 /// A runtime for agents that act: authorised before, at most once, provable afterwards.
 #[derive(Debug, Parser)]
-#[command(name = "gesta", version, after_help = EXIT_CODES, propagate_version = false)]
+#[command(name = "gesta", version, after_help = EXIT_CODES, propagate_version = false, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -116,10 +116,14 @@ pub(crate) enum Command {
     Doubts(doubts::Arguments),
     Resolve(resolve::Arguments),
     Confirm(confirm::Arguments),
+    Freeze(freeze::Arguments),
+    Unfreeze(freeze::UnfreezeArguments),
+    Quarantine(quarantine::Arguments),
     Tools(tools::Arguments),
     Policy(policy::Arguments),
     Init(init::Arguments),
     Keys(keys::Arguments),
+    Writ(writ::Arguments),
     Log(log::Arguments),
     Show(show::Arguments),
     Verify(verify::Arguments),
@@ -127,6 +131,7 @@ pub(crate) enum Command {
     Doctor(doctor::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
+    Help(help::Arguments),
 }
 
 impl Command {
@@ -149,10 +154,14 @@ impl Command {
             Self::Doubts(arguments) => doubts::run(session, &arguments),
             Self::Resolve(arguments) => resolve::run(session, &arguments),
             Self::Confirm(arguments) => confirm::run(session, &arguments),
+            Self::Freeze(arguments) => freeze::freeze(session, &arguments),
+            Self::Unfreeze(arguments) => freeze::unfreeze(session, &arguments),
+            Self::Quarantine(arguments) => quarantine::run(session, &arguments),
             Self::Tools(arguments) => tools::run(session, &arguments),
             Self::Policy(arguments) => policy::run(session, &arguments),
             Self::Init(arguments) => init::run(session, &arguments),
             Self::Keys(arguments) => keys::run(session, arguments),
+            Self::Writ(arguments) => writ::run(session, &arguments),
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
@@ -160,6 +169,7 @@ impl Command {
             Self::Doctor(arguments) => doctor::run(session, &arguments),
             Self::Demo(arguments) => demo::run(session, &arguments),
             Self::Completions(arguments) => completions::run(session, &arguments),
+            Self::Help(arguments) => help::run(session, &arguments),
         }
     }
 }

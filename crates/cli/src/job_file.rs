@@ -33,11 +33,14 @@ pub(crate) struct JobArguments {
     /// The caller's key: the same key and content is the same job
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
+    /// The writ to narrow the job's from [default: the workspace's root writ]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) writ: Option<PathBuf>,
 }
 
 /// What can be limited.
 #[derive(Clone, Copy, Debug)]
-enum Limited {
+pub(crate) enum Limited {
     Calls,
     MoneyMicros,
     Tokens,
@@ -49,7 +52,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn limit(text: &str) -> Result<(Limited, u64), String> {
+pub(crate) fn limit(text: &str) -> Result<(Limited, u64), String> {
     let (name, value) = text.split_once('=').ok_or("write it as WHAT=N")?;
     let what = match name {
         "calls" => Limited::Calls,
@@ -75,7 +78,7 @@ impl Job {
         let compiled = load(&arguments.file, &tools.catalogue)?
             .map_err(|problems| refused(&problems, tools.advice()))?;
         let input = input(arguments, &compiled)?;
-        let budget = authority::least(&compiled.budget, &budget(arguments));
+        let budget = authority::least(&compiled.budget, &budget_of(&arguments.budgets));
         Ok(Self { compiled, input, budget })
     }
 }
@@ -115,9 +118,10 @@ fn input(arguments: &JobArguments, compiled: &Compiled) -> Result<Canon> {
     Ok(input.map_err(|problems| refused(&problems, hint))?)
 }
 
-fn budget(arguments: &JobArguments) -> Budget {
+/// A budget of what was given.
+pub(crate) fn budget_of(given: &[(Limited, u64)]) -> Budget {
     let mut budget = Budget::default();
-    for (what, most) in &arguments.budgets {
+    for (what, most) in given {
         let limit = match what {
             Limited::Calls => &mut budget.calls,
             Limited::MoneyMicros => &mut budget.money_micros,

@@ -1,15 +1,23 @@
-//! Private keys in files: PKCS#8 PEM, readable by their owner only, never overwritten.
+//! Private keys in files: PKCS#8 PEM, plain or under a passphrase, readable by their owner only, never
+//! overwritten by a new key.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use gesta_core::keys::{KeyId, PrivateKey};
+use pkcs8::der::pem::LineEnding;
+use pkcs8::{EncryptedPrivateKeyInfoRef, PrivateKeyInfoRef, SecretDocument};
+use zeroize::Zeroizing;
 
-use crate::durable::{self, Readers};
+use crate::durable::{self, Beside, Readers};
 use crate::entropy;
+use crate::passphrase;
 use crate::problem::Problem;
+
+const PLAIN: &str = "PRIVATE KEY";
+const ENCRYPTED: &str = "ENCRYPTED PRIVATE KEY";
 
 /// A key file holds a hundred-odd bytes.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -34,9 +42,58 @@ pub(crate) fn draw() -> Result<PrivateKey> {
     Ok(PrivateKey::from_seed(&entropy::bytes()?))
 }
 
-/// Keeps a key in a new file.
-pub(crate) fn create(path: &Path, key: &PrivateKey) -> Result<()> {
-    durable::create(path, key.to_pem()?.as_bytes(), Readers::Owner)
+/// Keeps a key in a new file, under a passphrase if there is one.
+pub(crate) fn create(path: &Path, key: &PrivateKey, passphrase: Option<&str>) -> Result<()> {
+    durable::create(path, text(key, passphrase)?.as_bytes(), Readers::Owner)
+}
+
+/// Keeps the same key in the file that it is in, under another passphrase or none.
+pub(crate) fn replace(path: &Path, key: &PrivateKey, passphrase: Option<&str>) -> Result<()> {
+    let mut beside = Beside::new(path, Readers::Owner)?;
+    beside.file().write_all(text(key, passphrase)?.as_bytes())?;
+    beside.replace()
+}
+
+fn text(key: &PrivateKey, passphrase: Option<&str>) -> Result<Zeroizing<String>> {
+    let pem = Zeroizing::new(key.to_pem()?.to_string());
+    let Some(passphrase) = passphrase else { return Ok(pem) };
+    let failed = |error: &dyn std::fmt::Display| anyhow!("the key cannot be encrypted: {error}");
+    let (_, der) = SecretDocument::from_pem(&pem).map_err(|error| failed(&error))?;
+    let key = PrivateKeyInfoRef::try_from(der.as_bytes()).map_err(|error| failed(&error))?;
+    let encrypted = key.encrypt(passphrase).map_err(|error| failed(&error))?;
+    encrypted.to_pem(ENCRYPTED, LineEnding::LF).map_err(|error| failed(&error))
+}
+
+/// Takes the passphrase off.
+fn decrypt(pem: &str, passphrase: &str) -> Result<Zeroizing<String>, pkcs8::Error> {
+    let (_, der) = SecretDocument::from_pem(pem)?;
+    let key = EncryptedPrivateKeyInfoRef::try_from(der.as_bytes())?.decrypt(passphrase)?;
+    Ok(key.to_pem(PLAIN, LineEnding::LF)?)
+}
+
+/// Whether a file is under a passphrase.
+pub(crate) fn is_encrypted(path: &Path) -> bool {
+    std::fs::read_to_string(path).is_ok_and(|text| encrypted(&text))
+}
+
+fn encrypted(pem: &str) -> bool {
+    pem.contains(&format!("-----BEGIN {ENCRYPTED}-----"))
+}
+
+/// The key of this id among the files of a directory.
+pub(crate) fn find(keys: &Path, id: KeyId) -> Result<Option<PrivateKey>> {
+    let entries =
+        std::fs::read_dir(keys).with_context(|| format!("cannot read `{}`", keys.display()))?;
+    for entry in entries {
+        let path = entry.with_context(|| format!("cannot read `{}`", keys.display()))?.path();
+        if path.extension().is_some_and(|extension| extension == "pem") {
+            let key = read(&path)?;
+            if key.id() == id {
+                return Ok(Some(key));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Reads a key. A file that others can read is refused: they may have the key by now.
@@ -53,10 +110,18 @@ pub(crate) fn read(path: &Path) -> Result<PrivateKey> {
             .hint(format!("run `chmod 600 {shown}`; if others could have read it, make a new key and revoke this one"))
             .into());
     }
-    let mut pem = String::new();
+    let mut pem = Zeroizing::new(String::new());
     file.take(MAX_BYTES)
         .read_to_string(&mut pem)
         .with_context(|| format!("cannot read `{shown}`"))?;
+    if encrypted(&pem) {
+        let passphrase = passphrase::of(&format!("`{shown}`"))?;
+        pem = decrypt(&pem, &passphrase).map_err(|_| {
+            Problem::new(format!("the passphrase does not open `{shown}`")).hint(
+                "`GESTA_PASSPHRASE` holds it, or `GESTA_PASSPHRASE_FILE` names a file with it",
+            )
+        })?;
+    }
     let key = PrivateKey::from_pem(&pem).with_context(|| format!("cannot use `{shown}`"))?;
     KeyId::parse(&key.id().to_string()).with_context(|| format!("cannot use `{shown}`"))?;
     Ok(key)

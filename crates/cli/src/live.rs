@@ -152,7 +152,11 @@ impl Live {
                 let decision = rejection.decision.doc();
                 let note = decision.reason.map(|reason| word(&reason)).unwrap_or_default();
                 let note = format!("{note}: {}", rejection.proposal.tool);
-                self.end(trajectory, told(&decision.step, "refused", AnsiColor::Red, note), at);
+                let (state, colour) = match rejection.retry_at {
+                    Some(_) => ("held", AnsiColor::Yellow),
+                    None => ("refused", AnsiColor::Red),
+                };
+                self.end(trajectory, told(&decision.step, state, colour, note), at);
             }
             Body::InDoubt(doubt) => {
                 let note = format!("nobody knows whether it happened: {}", doubt.known.message);

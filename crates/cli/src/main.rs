@@ -19,6 +19,7 @@ mod live;
 mod moment;
 mod outcome;
 mod output;
+mod passphrase;
 mod place;
 mod policies;
 mod problem;

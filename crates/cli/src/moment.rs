@@ -17,6 +17,12 @@ pub(crate) fn date(at: UnixMs) -> String {
     format(at, "%Y-%m-%d")
 }
 
+/// Reads `2026-11-16T09:30:00Z`, or with another offset.
+pub(crate) fn parse(text: &str) -> Result<UnixMs, String> {
+    let at: Timestamp = text.parse().map_err(|_| "write it as 2026-11-16T09:30:00Z".to_owned())?;
+    u64::try_from(at.as_millisecond()).map(UnixMs).map_err(|_| "it is before 1970".to_owned())
+}
+
 /// `09:30:00.250`.
 pub(crate) fn time_of_day(at: UnixMs) -> String {
     format(at, "%H:%M:%S%.3f")

@@ -11,6 +11,7 @@ use gesta_core::trust::{Keyring, TrustedKey};
 use gesta_runtime::authority;
 use gesta_store::{Chain, Listing, Store};
 
+use crate::key_file;
 use crate::problem::Problem;
 use crate::session::Session;
 
@@ -59,22 +60,37 @@ impl Registry {
         self.chain.state().trajectory()
     }
 
+    /// What it says.
+    pub(crate) fn state(&self) -> &gesta_core::state::Registry {
+        self.chain.state().registry()
+    }
+
+    /// The private key of this name, if it may sign this item now.
+    pub(crate) fn signer(&self, name: &str, item: &RegistryItem) -> Result<PrivateKey> {
+        let signer = key_file::read(&key_file::path(&Session::workspace()?.keys(), name))?;
+        self.keys().check(signer.id(), item.roles(), None, Session::now()).map_err(|distrust| {
+            Problem::new(format!("the key `{name}` may not sign this: {distrust}"))
+                .hint("`gesta keys list` shows what each key may sign; `--key NAME` names another")
+        })?;
+        Ok(signer)
+    }
+
     /// The keys.
     pub(crate) fn keys(&self) -> &Keyring {
         self.chain.state().registry().keys()
     }
 
-    /// The key of a name; of several, the one that was not revoked.
+    /// The key of a name; of several, the one that is valid for longest and was not revoked.
     pub(crate) fn named(&self, name: &str) -> Option<&TrustedKey> {
-        let named = || self.keys().iter().filter(|key| key.name == name);
-        named().find(|key| key.revoked_at.is_none()).or_else(|| named().next())
+        let named = self.keys().iter().filter(|key| key.name == name);
+        named.max_by_key(|key| (key.revoked_at.is_none(), key.valid.not_after))
     }
 
-    /// Registers something, signed.
+    /// Registers something, signed, with a note for people.
     pub(crate) fn register(
         &mut self,
         session: &Session,
-        item: &RegistryItem,
+        item: (&RegistryItem, Option<&str>),
         signer: &PrivateKey,
     ) -> Result<()> {
         let now = Session::now();

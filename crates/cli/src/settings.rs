@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use gesta_core::guardian::Rate;
 use gesta_core::ids::{Principal, Tenant};
-use gesta_runtime::Options;
+use gesta_core::temporal::{Grade, Rule, Temporal};
 use gesta_runtime::duration::DurationMs;
 use gesta_runtime::tools::SizeBytes;
-use serde::{Deserialize, Serialize};
+use gesta_runtime::{Options, STARTS};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::problem::Problem;
 
@@ -32,20 +33,81 @@ pub(crate) struct WorkerSettings {
     /// How long running calls are waited for when a worker is to stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) grace: Option<DurationMs>,
-    /// How fast one job may call tools.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rate: Option<RateSettings>,
     /// The largest arguments of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_args: Option<SizeBytes>,
+    /// Which keys sign what.
+    #[serde(default, skip_serializing_if = "WorkerKeys::is_default")]
+    pub(crate) keys: WorkerKeys,
 }
 
-/// So many calls in such a time.
+/// `keys = { guardian = NAME, executor = NAME }`: names of keys; what is absent is `worker`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WorkerKeys {
+    /// Signs decisions and permits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) guardian: Option<String>,
+    /// Signs receipts and reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) executor: Option<String>,
+}
+
+impl WorkerKeys {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// `[temporal]`: windows, and what follows when one is full.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TemporalSettings {
+    /// For each job.
+    #[serde(default)]
+    trajectory: Vec<RuleSettings>,
+    /// For each principal.
+    #[serde(default)]
+    principal: Vec<RuleSettings>,
+}
+
+/// So many calls in such a time, and what follows at the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RateSettings {
+struct RuleSettings {
+    #[serde(deserialize_with = "countable")]
     calls: u64,
     per: DurationMs,
+    then: Grade,
+}
+
+/// No more than a worker remembers of a job.
+fn countable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    match u64::deserialize(deserializer)? {
+        calls if calls <= STARTS as u64 => Ok(calls),
+        _ => Err(D::Error::custom(format!(
+            "at most {STARTS} calls can be counted; use a shorter time"
+        ))),
+    }
+}
+
+impl TemporalSettings {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What the runtime is told.
+    pub(crate) fn temporal(&self) -> Temporal {
+        let rules = |rules: &[RuleSettings]| {
+            let rule = |rule: &RuleSettings| Rule {
+                calls: rule.calls,
+                per_ms: rule.per.ms(),
+                then: rule.then,
+            };
+            rules.iter().map(rule).collect()
+        };
+        Temporal { principal: rules(&self.principal), trajectory: rules(&self.trajectory) }
+    }
 }
 
 /// The shortest lease that heartbeats can hold.
@@ -58,14 +120,13 @@ impl WorkerSettings {
 
     /// What the runtime is told. The lease is what the store suggests, unless it is given.
     pub(crate) fn options(&self, lease_ms: u64) -> Options {
-        let Self { lease, skew, jobs, poll, grace, rate, max_args } = self;
+        let Self { lease, skew, jobs, poll, grace, max_args, keys: _ } = self;
         let default = Options::default();
         let ms = |given: &Option<DurationMs>, default: u64| given.map_or(default, DurationMs::ms);
         Options {
             lease_ms: ms(lease, lease_ms).max(SHORTEST_LEASE_MS),
             skew_ms: ms(skew, default.skew_ms),
             max_args_bytes: max_args.map_or(default.max_args_bytes, SizeBytes::bytes),
-            rate: rate.map(|RateSettings { calls, per }| Rate { calls, per_ms: per.ms() }),
             jobs: jobs.unwrap_or(default.jobs).max(1),
             poll_ms: ms(poll, default.poll_ms).max(1),
             grace_ms: ms(grace, default.grace_ms),
@@ -178,11 +239,15 @@ mod tests {
     fn settings_become_options_and_only_some_of_them_decide() {
         let read = |text: &str| toml::from_str::<WorkerSettings>(text).unwrap().options(10_000);
         let given = read(
-            "lease = \"5s\"\nskew = \"0ms\"\njobs = 3\npoll = 50\ngrace = \"1m\"\nmax_args = \"1KiB\"\nrate = { calls = 5, per = \"1m\" }\n",
+            "lease = \"5s\"\nskew = \"0ms\"\njobs = 3\npoll = 50\ngrace = \"1m\"\nmax_args = \"1KiB\"\n",
         );
         assert_eq!((given.lease_ms, given.skew_ms, given.jobs), (5_000, 0, 3));
         assert_eq!((given.poll_ms, given.grace_ms, given.max_args_bytes), (50, 60_000, 1024));
-        assert_eq!(given.rate, Some(Rate { calls: 5, per_ms: 60_000 }));
+        let windows = "principal = [{ calls = 5, per = \"1m\", then = \"close\" }]\n";
+        let temporal = toml::from_str::<TemporalSettings>(windows).unwrap().temporal();
+        let rule = Rule { calls: 5, per_ms: 60_000, then: Grade::Close };
+        assert_eq!((temporal.principal, temporal.trajectory), (vec![rule], vec![]));
+        assert!(toml::from_str::<TemporalSettings>(&windows.replace("5", "5000")).is_err());
         let of = |text: &str| read(text).digest().unwrap();
         assert_eq!(of(""), of("jobs = 9\npoll = 7\ngrace = \"1s\"\n"));
         assert_ne!(of(""), of("skew = \"5s\"\n"));

@@ -2,11 +2,14 @@
 //! starting a worker in this process.
 
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
 use gesta_core::ids::{Principal, TrajectoryId};
 use gesta_core::keys::PrivateKey;
+use gesta_core::signed::Signed;
+use gesta_core::writ::Writ;
 use gesta_runtime::authority::{OWNER, WORKER};
 use gesta_runtime::jobs::Submitted;
 use gesta_runtime::tools::Catalogue;
@@ -15,6 +18,8 @@ use gesta_runtime::{Belongings, Home, Listener, Order, Spool, Worker};
 use crate::job_file::Job;
 use crate::key_file;
 use crate::place::Place;
+use crate::problem::Problem;
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::workspace::{Config, Workspace};
 use crate::writs;
@@ -56,9 +61,10 @@ impl Workshop {
     ) -> Result<Self> {
         let store = session.wait(place.open())?;
         tracing::debug!(%place, "opened the store");
-        let Config { worker, limits, registry, .. } = &workspace.config;
+        let Config { worker, limits, temporal, registry, .. } = &workspace.config;
         let mut options = worker.options(place.lease_ms());
         options.tenant_calls = limits.tenant_calls();
+        options.temporal = temporal.temporal();
         let home = Home::new(store, Arc::new(tools), *registry, options)?;
         Ok(Self { workspace, place, home })
     }
@@ -68,17 +74,40 @@ impl Workshop {
         key_file::read(&key_file::path(&self.workspace.keys(), OWNER))
     }
 
+    /// The writs that a job is narrowed from, and the key that holds the last of them.
+    pub(crate) fn authority(
+        &self,
+        session: &Session,
+        file: Option<&Path>,
+    ) -> Result<(Vec<Signed<Writ>>, PrivateKey)> {
+        let Some(file) = file else {
+            return Ok((vec![writs::root(&self.workspace)?], self.owner()?));
+        };
+        let chain = writs::read(file)?;
+        let holder = writs::holder_of(&self.workspace, writs::leaf(file, &chain)?)?;
+        let registry = Registry::open(session, &self.home.store)?;
+        writs::counts(&chain, &registry, Session::now()).map_err(|why| {
+            Problem::new(format!("the writ `{}` does not count: {why}", file.display())).hint(
+                format!(
+                    "`gesta writ inspect {}` shows who signed it and until when",
+                    file.display()
+                ),
+            )
+        })?;
+        Ok((chain, holder))
+    }
+
     /// Submits a job, with authority for exactly what it does. The same key and content is the same
     /// job.
     pub(crate) async fn submit(
         &self,
         job: &Job,
         key: Option<&str>,
+        under: (Vec<Signed<Writ>>, &PrivateKey),
     ) -> Result<(TrajectoryId, Submitted)> {
-        let root = writs::root(&self.workspace)?;
         let Job { compiled, input, budget, .. } = job;
         let order = Order { job: compiled, input: input.clone(), budget: *budget, key };
-        let submitted = self.home.submit(&order, (root, &self.owner()?), Session::now()).await;
+        let submitted = self.home.submit(&order, under, Session::now()).await;
         submitted.map_err(writs::hinted)
     }
 
@@ -91,9 +120,13 @@ impl Workshop {
         let (presence, spool) = self.place.of_workers(&self.workspace.directory);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = name.map_or_else(|| host.clone(), str::to_owned);
-        let key = key_file::read(&key_file::path(&self.workspace.keys(), WORKER))?;
+        let named = &self.workspace.config.worker.keys;
+        let read = |name: &str| key_file::read(&key_file::path(&self.workspace.keys(), name));
+        let key = read(named.executor.as_deref().unwrap_or(WORKER))?;
+        let guardian = read(named.guardian.as_deref().unwrap_or(WORKER))?;
+        let guardian = Some(guardian).filter(|guardian| guardian.id() != key.id());
         let spool = Some(Spool::new(spool));
-        let with = Belongings { name, host, listener, spool, presence };
+        let with = Belongings { name, host, listener, spool, presence, guardian };
         Ok(self.home.start(key, with).await?)
     }
 }

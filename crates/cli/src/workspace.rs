@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::durable::{Beside, Readers};
 use crate::policies;
 use crate::problem::Problem;
-use crate::settings::{LimitSettings, PolicySettings, PostgresSettings, WorkerSettings};
+use crate::settings::{
+    LimitSettings, PolicySettings, PostgresSettings, TemporalSettings, WorkerSettings,
+};
 
 /// The file that makes a directory a workspace.
 pub(crate) const FILE: &str = "gesta.toml";
@@ -43,6 +45,9 @@ pub(crate) struct Config {
     /// How many calls may be under way at once.
     #[serde(default, skip_serializing_if = "LimitSettings::is_default")]
     pub(crate) limits: LimitSettings,
+    /// How fast may be called.
+    #[serde(default, skip_serializing_if = "TemporalSettings::is_default")]
+    pub(crate) temporal: TemporalSettings,
     /// How a PostgreSQL store is reached.
     #[serde(default, skip_serializing_if = "PostgresSettings::is_default")]
     pub(crate) postgres: PostgresSettings,
@@ -69,6 +74,7 @@ impl Config {
             policy: PolicySettings { files: vec![policies::FILE.into()], ..Default::default() },
             worker: WorkerSettings::default(),
             limits: LimitSettings::default(),
+            temporal: TemporalSettings::default(),
             postgres: PostgresSettings::default(),
             tools: toml::Table::new(),
             verifiers: toml::Table::new(),
@@ -199,7 +205,7 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Config, Problem> {
     toml::from_str(text).map_err(|error| {
         let place = place_of(text, error.span().map_or(0, |span| span.start));
         Problem::new(format!("{}:{place}: {}", path.display(), error.message())).hint(
-            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[policy]`, `[worker]`, `[limits]` and `[postgres]`",
+            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[policy]`, `[worker]`, `[limits]`, `[temporal]` and `[postgres]`",
         )
         .bad_input()
     })

@@ -259,6 +259,10 @@ pub struct Rejection {
     pub proposal: Proposal,
     /// The record of it.
     pub receipt: Signed<Receipt>,
+    /// When the step may be proposed again. Absent, the refusal is for good; only what a person or
+    /// time can lift is not.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<UnixMs>,
 }
 
 /// A proposal waits for people.

@@ -1,6 +1,8 @@
 //! The signed documents of the path of a call: decision, permit, effect, receipt, approval,
 //! resolution, registration. Field order is alphabetical, as the canonical form wants it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::amounts::Amounts;
@@ -38,7 +40,11 @@ document!(EffectReport, "gesta.effect.v0", &[Role::Executor]);
 document!(Receipt, "gesta.receipt.v0", &[Role::Executor]);
 document!(ApprovalStatement, "gesta.approval.v0", &[Role::Approver]);
 document!(ResolutionStatement, "gesta.resolution.v0", &[Role::Operator, Role::Executor]);
-document!(RegistrationStatement, "gesta.registration.v0", &[Role::Owner, Role::Operator]);
+document!(
+    RegistrationStatement,
+    "gesta.registration.v0",
+    &[Role::Owner, Role::Operator, Role::Guardian]
+);
 
 /// What was in force when something was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -494,6 +500,17 @@ pub enum FreezeTarget {
     All,
 }
 
+impl fmt::Display for FreezeTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tool(tool) => write!(f, "tool {tool}"),
+            Self::Principal(principal) => write!(f, "principal {principal}"),
+            Self::Tenant(tenant) => write!(f, "tenant {tenant}"),
+            Self::All => f.write_str("everything"),
+        }
+    }
+}
+
 /// What is registered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -501,7 +518,7 @@ pub enum RegistryItem {
     /// A key with its roles and validity.
     Key(TrustedKey),
     /// A key is compromised.
-    RevokeKey(KeyId),
+    RevokeKey(KeyRevocation),
     /// A writ, and with it all that were narrowed from it, counts no more.
     RevokeWrit(WritId),
     /// The policy set in force, by digest; its content is a blob.
@@ -514,16 +531,31 @@ pub enum RegistryItem {
     Freeze(FreezeTarget),
     /// Go on.
     Unfreeze(FreezeTarget),
+    /// A Guardian stops a principal, or everything of a tenant, because of how it behaves.
+    Quarantine(FreezeTarget),
+    /// A person lifts a quarantine.
+    Lift(FreezeTarget),
 }
 
 impl RegistryItem {
     /// Who may sign it: in an emergency an operator too.
     pub fn roles(&self) -> &'static [Role] {
         match self {
-            Self::Freeze(_) | Self::Unfreeze(_) => &[Role::Owner, Role::Operator],
+            Self::Freeze(_) | Self::Unfreeze(_) | Self::Lift(_) => &[Role::Owner, Role::Operator],
+            Self::Quarantine(_) => &[Role::Owner, Role::Operator, Role::Guardian],
             _ => &[Role::Owner],
         }
     }
+}
+
+/// That a key is compromised, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRevocation {
+    /// Since when others may have it; never later than the registration.
+    pub at: UnixMs,
+    /// The key.
+    pub key: KeyId,
 }
 
 /// What a tenant may use a day.
@@ -546,6 +578,9 @@ pub struct RegistrationStatement {
     pub item: RegistryItem,
     /// Who signs.
     pub key: KeyId,
+    /// Why, for people.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// The entry that it follows.
     pub parent: EntryId,
     /// The registry.

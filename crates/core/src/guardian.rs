@@ -12,6 +12,7 @@ use crate::ids::ToolName;
 use crate::json::{Canon, JsonError};
 use crate::policy::{Answer, Asking, Deciding, Evidence, Requirement, Ruling};
 use crate::state::{Registry, State, Status};
+use crate::temporal::{Grade, Pace};
 use crate::time::UnixMs;
 use crate::writ::{Effect, Writ};
 
@@ -24,15 +25,6 @@ pub struct ToolFacts {
     pub reserve: Amounts,
     /// Why it may not be called at all, if it may not.
     pub frozen: Option<String>,
-}
-
-/// How fast a trajectory may call tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Rate {
-    /// So many calls,
-    pub calls: u64,
-    /// in so many milliseconds.
-    pub per_ms: u64,
 }
 
 /// Everything that a decision rests on and the fold does not hold.
@@ -58,8 +50,8 @@ pub struct Inputs<'a> {
     pub approvals: Vec<String>,
     /// What the registry says.
     pub registry: Option<&'a Registry>,
-    /// The limit on calls, and how many there were in its window.
-    pub rate: Option<(Rate, u64)>,
+    /// How full each window is.
+    pub pace: Vec<Pace>,
     /// The largest arguments, in bytes.
     pub max_args_bytes: usize,
 }
@@ -75,6 +67,19 @@ pub struct Judgement {
     pub trace: Vec<Stage>,
     /// How people are asked, if they must be.
     pub asking: Option<Asking>,
+    /// Whether the refusal may pass, so that the step waits instead of failing.
+    pub hold: Option<Hold>,
+    /// What is to be put into quarantine because of it.
+    pub quarantine: Option<FreezeTarget>,
+}
+
+/// What a refusal that may pass waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Somebody unfreezes, or lifts a quarantine.
+    Thaw,
+    /// A time.
+    Until(UnixMs),
 }
 
 /// What a stage found, why it refuses, if it does, and whom it would have asked, if anybody.
@@ -82,14 +87,21 @@ struct Found {
     found: Option<Canon>,
     refusal: Option<Reason>,
     asking: Option<Asking>,
+    hold: Option<Hold>,
+    quarantine: Option<FreezeTarget>,
 }
 
 impl Found {
     /// It passes, and everything it looked at is in the chain or in the environment.
-    const PASSED: Self = Self { found: None, refusal: None, asking: None };
+    const PASSED: Self =
+        Self { found: None, refusal: None, asking: None, hold: None, quarantine: None };
 
     fn new<T: Serialize>(found: &T, refusal: Option<Reason>) -> Result<Self, JsonError> {
-        Ok(Self { found: Some(Canon::of(found)?), refusal, asking: None })
+        Ok(Self { found: Some(Canon::of(found)?), refusal, ..Self::PASSED })
+    }
+
+    fn held(self, hold: Hold) -> Self {
+        Self { hold: Some(hold), ..self }
     }
 
     fn refused<T: Serialize>(found: &T, reason: Reason) -> Result<Self, JsonError> {
@@ -121,14 +133,15 @@ pub fn judge(
     let mut trace = Vec::with_capacity(STAGES.len());
     let mut asking = None;
     for (name, stage) in STAGES {
-        let found = stage(proposal, state, inputs)?;
-        trace.push(Stage { found: found.found, stage: name.to_owned() });
-        if found.refusal.is_some() {
-            let (verdict, reason) = (Verdict::Deny, found.refusal);
-            return Ok(Judgement { verdict, reason, trace, asking: None });
+        let Found { found, refusal, asking: asks, hold, quarantine } =
+            stage(proposal, state, inputs)?;
+        trace.push(Stage { found, stage: name.to_owned() });
+        if refusal.is_some() {
+            let (verdict, reason) = (Verdict::Deny, refusal);
+            return Ok(Judgement { verdict, reason, trace, asking: None, hold, quarantine });
         }
         // Nobody is asked about what a later stage refuses.
-        asking = both(asking, found.asking);
+        asking = both(asking, asks);
     }
     let step = state.step(&proposal.step);
     let (verdict, reason) = match &asking {
@@ -139,7 +152,7 @@ pub fn judge(
         }
         Some(_) => (Verdict::Escalate, None),
     };
-    Ok(Judgement { verdict, reason, trace, asking })
+    Ok(Judgement { verdict, reason, trace, asking, hold: None, quarantine: None })
 }
 
 /// Everyone is asked whom either would ask: the highest quorum, the earliest end.
@@ -212,9 +225,13 @@ fn tool(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found
     let Some(facts) = &inputs.tool else {
         return Found::refused(&Refused { refused: "no such tool" }, Reason::UnknownTool);
     };
-    let by_registry = || frozen_by(&proposal.tool, state, inputs.registry);
-    match facts.frozen.as_deref().or_else(by_registry) {
-        Some(frozen) => Found::refused(&Frozen { frozen }, Reason::ToolFrozen),
+    if let Some(frozen) = &facts.frozen {
+        return Found::refused(&Frozen { frozen }, Reason::ToolFrozen);
+    }
+    match frozen_by(&proposal.tool, state, inputs.registry) {
+        Some(frozen) => {
+            Ok(Found::refused(&Frozen { frozen }, Reason::ToolFrozen)?.held(Hold::Thaw))
+        }
         None => Ok(Found::PASSED),
     }
 }
@@ -310,6 +327,21 @@ fn preconditions(_: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, 
     Found::new(&found, refuse(failed, Reason::PreconditionFailed))
 }
 
+/// Who has approved it, and whether that has run out. Then it is asked for again, whatever else is said
+/// now: the chain would not take a call under it.
+fn granted<'a>(
+    proposal: &Proposal,
+    state: &State,
+    inputs: &'a Inputs<'_>,
+) -> (&'a [String], bool) {
+    let grant = state.step(&proposal.step).and_then(|step| step.grant.as_deref());
+    match grant {
+        Some(grant) if inputs.now > grant.expires => (&[], true),
+        Some(_) => (&inputs.approvals, false),
+        None => (&[], false),
+    }
+}
+
 /// May it be called; is what the deciding policies demand there; and may it be called unattended, or
 /// have enough people agreed?
 fn policy(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
@@ -340,11 +372,7 @@ fn policy(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Fou
     } else {
         Some(Reason::MissingRequirement)
     };
-    // An approval that has run out is asked for again, whatever policies say now: the chain would not
-    // take a call under it.
-    let grant = state.step(&proposal.step).and_then(|step| step.grant.as_deref());
-    let lapsed = grant.is_some_and(|grant| inputs.now > grant.expires);
-    let granted = if grant.is_some() && !lapsed { inputs.approvals.as_slice() } else { &[] };
+    let (granted, lapsed) = granted(proposal, state, inputs);
     let asking = if answer.unattended.allowed && !lapsed {
         None
     } else {
@@ -376,15 +404,52 @@ fn budget(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, Jso
     }
 }
 
-fn temporal(_: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
-    #[derive(Serialize)]
-    struct Pace {
-        in_window: u64,
-        limit: Rate,
+/// What the registry holds in quarantine that this call would need.
+pub fn quarantined_by(state: &State, registry: Option<&Registry>) -> Option<&'static str> {
+    let (registry, (_, writ)) = (registry?, state.writ()?);
+    if registry.is_quarantined(&FreezeTarget::Principal(writ.principal.clone())) {
+        Some("the principal is in quarantine")
+    } else if registry.is_quarantined(&FreezeTarget::Tenant(writ.tenant.clone())) {
+        Some("the tenant is closed")
+    } else {
+        None
     }
-    let Some((limit, in_window)) = inputs.rate else { return Ok(Found::PASSED) };
-    let refused = in_window >= limit.calls;
-    Found::new(&Pace { in_window, limit }, refuse(refused, Reason::TemporalIntervention))
+}
+
+fn temporal(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
+    let reason = Reason::TemporalIntervention;
+    if let Some(refused) = quarantined_by(state, inputs.registry) {
+        return Ok(Found::refused(&Refused { refused }, reason)?.held(Hold::Thaw));
+    }
+    if inputs.pace.is_empty() {
+        return Ok(Found::PASSED);
+    }
+    let full = || inputs.pace.iter().filter(|pace| pace.full());
+    let Some(grade) = full().map(|pace| pace.rule.then).max() else {
+        return Found::new(&inputs.pace, None);
+    };
+    let refused = Found::refused(&inputs.pace, reason)?;
+    let writ = state.writ().map(|(_, writ)| writ);
+    Ok(match grade {
+        Grade::Throttle => {
+            let room = full().filter_map(|pace| pace.free_at).max().unwrap_or(inputs.now);
+            refused.held(Hold::Until(room))
+        }
+        Grade::Interrupt if granted(proposal, state, inputs).0.is_empty() => {
+            let reason = "calls come faster than they may by themselves".to_owned();
+            let asking = Some(Asking { reason, ..Asking::default() });
+            Found { asking, refusal: None, ..refused }
+        }
+        Grade::Interrupt => Found { refusal: None, ..refused },
+        Grade::Quarantine => {
+            let quarantine = writ.map(|writ| FreezeTarget::Principal(writ.principal.clone()));
+            Found { quarantine, ..refused.held(Hold::Thaw) }
+        }
+        Grade::Close => {
+            let quarantine = writ.map(|writ| FreezeTarget::Tenant(writ.tenant.clone()));
+            Found { quarantine, ..refused.held(Hold::Thaw) }
+        }
+    })
 }
 
 fn envelope(proposal: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {

@@ -6,6 +6,7 @@
 
 pub mod amounts;
 pub mod body;
+pub mod codes;
 pub mod content;
 pub mod digest;
 pub mod document;
@@ -21,6 +22,7 @@ pub mod sample;
 pub mod sensitive;
 pub mod signed;
 pub mod state;
+pub mod temporal;
 pub mod time;
 pub mod trust;
 pub mod verification;

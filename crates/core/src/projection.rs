@@ -174,6 +174,7 @@ pub struct Admitted {
     pub(crate) fence: Fence,
     pub(crate) entries: Vec<Entry>,
     pub(crate) head: Head,
+    pub(crate) under: Option<(TrajectoryId, Head)>,
     pub(crate) projection: Projection,
 }
 
@@ -201,6 +202,11 @@ impl Admitted {
     /// The head once they are stored.
     pub fn head(&self) -> Head {
         self.head
+    }
+
+    /// Another trajectory, and the head that it must still have.
+    pub fn under(&self) -> Option<(TrajectoryId, Head)> {
+        self.under
     }
 
     /// The projections once they are stored.

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use gesta_core::body::{Branch, BranchMode, Origin, Purpose};
 use gesta_core::digest::{Digest, Seed};
-use gesta_core::document::{FreezeTarget, RegistryItem};
+use gesta_core::document::{FreezeTarget, KeyRevocation, RegistryItem};
 use gesta_core::entry::{Body, Entry, EntryError, Kind};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::{Canon, read_strict, to_canonical};
@@ -257,7 +257,7 @@ fn registrations() {
     let trusted = cast.trust_root().keys[1].clone();
     let items = [
         RegistryItem::Key(trusted.clone()),
-        RegistryItem::RevokeKey(trusted.key),
+        RegistryItem::RevokeKey(KeyRevocation { at: EPOCH, key: trusted.key }),
         RegistryItem::Freeze(FreezeTarget::All),
         RegistryItem::Unfreeze(FreezeTarget::Tool("pay.refund".parse().unwrap())),
     ];

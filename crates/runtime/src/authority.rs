@@ -10,7 +10,7 @@ use gesta_core::digest::{Digest, Seed};
 use gesta_core::document::{RegistrationStatement, RegistryItem};
 use gesta_core::entry::{Author, Body, EntryError};
 use gesta_core::ids::{Principal, Tenant, ToolName, TrajectoryId};
-use gesta_core::keys::PrivateKey;
+use gesta_core::keys::{PrivateKey, Sign};
 use gesta_core::signed::{SignError, Signed, Tag};
 use gesta_core::state::{Admission, AdmitError};
 use gesta_core::time::{UnixMs, Window};
@@ -52,14 +52,17 @@ pub struct Keys {
 /// Why a job cannot be given authority.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthorised {
-    /// The root writ is at the end of its depth.
-    #[error("the root writ may not be narrowed any further")]
+    /// There is nothing to narrow.
+    #[error("there is no writ")]
+    None,
+    /// The writ is at the end of its depth.
+    #[error("the writ may not be narrowed any further")]
     Depth,
-    /// The root writ's time has not come, or is over.
-    #[error("the root writ is not valid now")]
+    /// The writ's time has not come, or is over.
+    #[error("the writ is not valid now")]
     NotNow,
     /// The job wants more than there is.
-    #[error("the root writ does not allow this job: {0}")]
+    #[error("the writ does not allow this job: {0}")]
     Widens(#[from] Widening),
 }
 
@@ -92,7 +95,9 @@ pub async fn found_registry(
             .append(|admission| {
                 let body = Body::Root(Box::new(root.clone()));
                 admission.push(now, Author::Principal(by.clone()), body)?;
-                items.iter().try_for_each(|item| register(admission, item, &keys.owner, now))
+                items
+                    .iter()
+                    .try_for_each(|item| register(admission, (item, None), &keys.owner, now))
             })
             .await?;
     }
@@ -121,8 +126,8 @@ pub async fn publish(
 /// Adds a registration to what is about to be appended to a registry.
 pub fn register(
     admission: &mut Admission,
-    item: &RegistryItem,
-    signer: &PrivateKey,
+    (item, note): (&RegistryItem, Option<&str>),
+    signer: &impl Sign,
     now: UnixMs,
 ) -> Result<(), ChainError> {
     let state = admission.state();
@@ -131,6 +136,7 @@ pub fn register(
         at: now,
         item: item.clone(),
         key: signer.id(),
+        note: note.map(str::to_owned),
         parent,
         registry: state.trajectory(),
         type_: Tag::default(),
@@ -208,15 +214,16 @@ pub fn ceiling(tools: &BTreeSet<ToolName>, catalogue: &Catalogue) -> Effect {
         .unwrap_or(Effect::Read)
 }
 
-/// The chain of writs for one job: the root writ, and one below it that names the job, exactly the
+/// The chain of writs for one job: those above, and one below the last of them that names the job, exactly the
 /// tools it needs, no stronger effect than theirs, its budget, and a few days.
 pub fn narrow(
-    root: Signed<Writ>,
+    mut above: Vec<Signed<Writ>>,
     holder: &PrivateKey,
     (trajectory, tools, budget): (TrajectoryId, &BTreeSet<ToolName>, &Budget),
     catalogue: &Catalogue,
     now: UnixMs,
 ) -> Result<Vec<Signed<Writ>>, RunError> {
+    let root = above.last().ok_or(Unauthorised::None)?;
     let parent = root.doc();
     let depth = parent.depth.checked_sub(1).ok_or(Unauthorised::Depth)?;
     let own = window(now, JOB_DAYS);
@@ -244,7 +251,8 @@ pub fn narrow(
     };
     let writ = Signed::sign(writ, holder)?;
     writ.doc().narrows(parent, root.id()).map_err(Unauthorised::from)?;
-    Ok(vec![root, writ])
+    above.push(writ);
+    Ok(above)
 }
 
 /// The lesser of two budgets, dimension by dimension.

@@ -11,20 +11,24 @@ use gesta_core::body::{Mandate, Proposal, step_seed};
 use gesta_core::content::{BlobRef, Content, MAX_INLINE_BYTES};
 use gesta_core::digest::{Digest, WritId};
 use gesta_core::document::{
-    ApprovalVerdict, CallResult, Certainty, EffectReport, Failing, Recovery, Settlement,
+    ApprovalVerdict, CallResult, Certainty, EffectReport, Failing, FreezeTarget, Recovery,
+    Settlement,
 };
-use gesta_core::entry::{Author, Entry};
-use gesta_core::guardian::{self, Rate};
-use gesta_core::ids::{StepId, Tenant, ToolName, TrajectoryId, WorkerId};
+use gesta_core::entry::{Author, Entry, Head};
+use gesta_core::guardian;
+use gesta_core::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId, WorkerId};
 use gesta_core::json::{Canon, JsonError, Limits};
 use gesta_core::keys::Sign as _;
 use gesta_core::signed::{Document, Signed, Tag};
 use gesta_core::state::{Opened, State};
+use gesta_core::temporal::Temporal;
 use gesta_core::time::UnixMs;
-use gesta_core::trust::{Keyring, Role};
+use gesta_core::trust::{Distrust, Keyring, Role};
 use gesta_core::world::{Delta, World};
 use gesta_store::{Draft, Hearing, Store};
+use rpds::QueueSync;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::clock::Pulse;
 use crate::error::RunError;
@@ -36,6 +40,7 @@ use crate::pipeline::{Ended, How};
 use crate::rules::Rules;
 use crate::signer::Signer;
 use crate::tools::{Catalogue, Progress, Retry};
+use crate::worker;
 
 /// What wrote an entry.
 pub const COMPILER: &str = concat!("gesta ", env!("CARGO_PKG_VERSION"));
@@ -43,6 +48,8 @@ pub const COMPILER: &str = concat!("gesta ", env!("CARGO_PKG_VERSION"));
 /// How large a tool's output may be, and how deep.
 pub(crate) const OUTPUT_LIMITS: Limits = Limits { max_bytes: 16 << 20, max_depth: 64 };
 
+/// How old what is known of the registry may be at the gate.
+const REGISTRY_FRESH: Duration = Duration::from_millis(250);
 /// How long to wait before asking a store again that failed.
 const STORE_AGAIN: Duration = Duration::from_millis(100);
 
@@ -55,8 +62,8 @@ pub struct Options {
     pub skew_ms: u64,
     /// The largest arguments, in bytes.
     pub max_args_bytes: usize,
-    /// How fast one trajectory may call tools.
-    pub rate: Option<Rate>,
+    /// How fast may be called.
+    pub temporal: Temporal,
     /// How many trajectories are driven at once.
     pub jobs: usize,
     /// How often the store is asked for work, and a quiet trajectory for what others have added.
@@ -76,19 +83,19 @@ impl Options {
     /// The digest of what decisions rest on.
     pub fn digest(&self) -> Result<Digest, JsonError> {
         #[derive(serde::Serialize)]
-        struct Decisive {
+        struct Decisive<'a> {
             lease_ms: u64,
             max_args_bytes: usize,
-            rate: Option<Rate>,
             skew_ms: u64,
+            temporal: &'a Temporal,
             #[serde(rename = "type")]
             type_: &'static str,
         }
         let decisive = Decisive {
             lease_ms: self.lease_ms,
             max_args_bytes: self.max_args_bytes,
-            rate: self.rate,
             skew_ms: self.skew_ms,
+            temporal: &self.temporal,
             type_: "gesta.config.v0",
         };
         Canon::of(&decisive).map(|canon| Digest::of(canon.as_bytes()))
@@ -101,7 +108,7 @@ impl Default for Options {
             lease_ms: 10_000,
             skew_ms: 1_000,
             max_args_bytes: 256 * 1024,
-            rate: None,
+            temporal: Temporal::default(),
             jobs: 64,
             poll_ms: 200,
             grace_ms: 30_000,
@@ -136,11 +143,17 @@ pub enum Event {
 /// Where events go.
 pub type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 
+/// When calls of each principal were started, by trajectory.
+type Starts = BTreeMap<Principal, BTreeMap<TrajectoryId, QueueSync<UnixMs>>>;
+
 /// What a worker shares between its trajectories.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) worker: WorkerId,
+    /// Signs receipts and reports.
     pub(crate) key: Signer,
+    /// Signs decisions and permits.
+    pub(crate) guardian: Signer,
     pub(crate) pulse: Pulse,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) rules: BTreeMap<ToolName, Rules>,
@@ -159,6 +172,10 @@ pub(crate) struct Shared {
     pub(crate) drivers: Mutex<BTreeMap<TrajectoryId, Arc<Notify>>>,
     pub(crate) hearing: Hearing,
     pub(crate) registry: RwLock<Option<Arc<State>>>,
+    /// When calls of each principal were started, by trajectory.
+    pub(crate) starts: Mutex<Starts>,
+    /// What is to be put into quarantine, and because of what.
+    pub(crate) suspects: Mutex<BTreeMap<FreezeTarget, String>>,
     pub(crate) spool: Option<crate::spool::Spool>,
     /// Workers of this machine that are dead, and when that was found.
     pub(crate) dead: Mutex<BTreeMap<WorkerId, UnixMs>>,
@@ -175,9 +192,38 @@ impl Shared {
         Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The registry and its head, as last read.
+    pub(crate) fn registry_head(&self) -> Option<(TrajectoryId, Head)> {
+        let state = self.registry()?;
+        Some((state.trajectory(), state.head()?))
+    }
+
+    /// Whether this worker's signatures count, now and for as long as a call may take to be recorded: else
+    /// it begins nothing new. Without a registry nobody says otherwise.
+    pub(crate) fn may_sign(&self) -> Result<(), Distrust> {
+        let Some(state) = self.registry() else { return Ok(()) };
+        let (now, keys) = (self.pulse.now(), state.registry().keys());
+        for (key, role) in [(&self.guardian, Role::Guardian), (&self.key, Role::Executor)] {
+            for at in [now, now.plus(self.options.lease_ms)] {
+                keys.check(key.id(), &[role], None, at)?;
+            }
+        }
+        Ok(())
+    }
+
     /// When a worker of this machine was found dead.
     pub(crate) fn died(&self, worker: &WorkerId) -> Option<UnixMs> {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner).get(worker).copied()
+    }
+
+    /// When calls of each principal were started.
+    pub(crate) fn starts(&self) -> MutexGuard<'_, Starts> {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be put into quarantine.
+    pub(crate) fn suspects(&self) -> MutexGuard<'_, BTreeMap<FreezeTarget, String>> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those who drive a trajectory.
@@ -265,13 +311,30 @@ impl Desk {
         Author::Worker { attempt: self.attempt, worker: self.shared.worker.clone() }
     }
 
+    /// Signs with the key for documents of this type.
     pub(crate) fn sign<D: Document>(&self, document: D) -> Result<Signed<D>, RunError> {
-        Ok(Signed::sign(document, &self.shared.key)?)
+        let guards = D::ROLES.contains(&Role::Guardian);
+        let signer = if guards { &self.shared.guardian } else { &self.shared.key };
+        Ok(Signed::sign(document, signer)?)
     }
 
     /// What is frozen that a call of this tool would need.
     pub(crate) fn frozen(&self, tool: &ToolName, registry: Option<&State>) -> Option<&'static str> {
-        guardian::frozen_by(tool, &self.state_at_claim, registry.map(State::registry))
+        let (state, registry) = (&self.state_at_claim, registry.map(State::registry));
+        guardian::frozen_by(tool, state, registry)
+            .or_else(|| guardian::quarantined_by(state, registry))
+    }
+
+    /// Reads the registry once more when much time has passed since an append depended on it: what was
+    /// frozen that long ago is known at the gate.
+    pub(crate) async fn knows_registry(&self, since: Instant) -> Result<(), Failing> {
+        let Some((registry, _)) = self.shared.registry_head() else { return Ok(()) };
+        if since.elapsed() <= REGISTRY_FRESH {
+            return Ok(());
+        }
+        worker::read_registry(&self.shared, Some(registry)).await.map_err(|error| {
+            failing("gate_registry", &format!("the registry cannot be read: {error}"))
+        })
     }
 
     /// Who has approved the step's proposal, by the names under which the registry trusts their keys

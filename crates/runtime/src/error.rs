@@ -149,6 +149,11 @@ impl RunError {
         matches!(self, Self::Chain(ChainError::Append(AppendError::FenceLost { .. })))
     }
 
+    /// Whether the registry has changed since something was decided under it.
+    pub fn outdated(&self) -> bool {
+        matches!(self, Self::Chain(ChainError::Append(AppendError::Outdated { .. })))
+    }
+
     /// Whether the store failed, so that trying again later may help.
     pub fn transient(&self) -> bool {
         matches!(

@@ -26,7 +26,7 @@ use rpds::{QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 use crate::job::{ANSWER, OnFailure, Spec, UndoSpec};
 
 /// How many times of starts are remembered for rate windows.
-const STARTS: usize = 4096;
+pub const STARTS: usize = 4096;
 
 /// What following a chain yields.
 #[derive(Clone, Default)]
@@ -56,6 +56,8 @@ pub struct Facts {
     /// The tool that made each resource what it is.
     made_by: RedBlackTreeMapSync<ResourceRef, ToolName>,
     starts: QueueSync<UnixMs>,
+    /// How often in a row a step was held instead of refused.
+    held: RedBlackTreeMapSync<StepId, u64>,
     broken: Option<Arc<(StepId, Failing)>>,
     cancelled: Option<Arc<str>>,
     fruitless: u64,
@@ -162,6 +164,10 @@ impl Follow for Facts {
             Body::Failure(failure) => {
                 let seen = (failure.outcome, failure.certainty, failure.dispatched);
                 self.failure(&failure.step, &failure.error, seen);
+            }
+            Body::Rejection(rejection) if rejection.retry_at.is_some() => {
+                let step = &rejection.proposal.step;
+                self.held.insert_mut(step.clone(), self.held(step) + 1);
             }
             Body::Rejection(rejection) => {
                 let decision = rejection.decision.doc();
@@ -281,9 +287,14 @@ impl Facts {
         self.fruitless
     }
 
-    /// How many calls were started after `since`, as far as remembered.
-    pub fn starts_since(&self, since: UnixMs) -> u64 {
-        self.starts.iter().filter(|at| **at > since).count() as u64
+    /// How often in a row a step was held instead of refused.
+    pub fn held(&self, step: &StepId) -> u64 {
+        self.held.get(step).copied().unwrap_or(0)
+    }
+
+    /// When calls were started, the newest last, as far as remembered.
+    pub fn starts(&self) -> &QueueSync<UnixMs> {
+        &self.starts
     }
 
     /// The resources of earlier attempts of which it is not known in this one that the outside agrees,
@@ -443,6 +454,7 @@ impl Facts {
 
     fn started(&mut self, proposal: &Proposal, at: UnixMs) {
         self.ask(proposal);
+        self.held.remove_mut(&proposal.step);
         self.change(&proposal.step, |asked| {
             asked.first_sent.get_or_insert(at);
         });

@@ -196,7 +196,7 @@ impl Gesta {
         key: Option<&str>,
     ) -> Result<TrajectoryId, RunError> {
         let order = Order { job, input, budget: job.budget, key };
-        let authority = (self.root.clone(), &self.keys.owner);
+        let authority = (vec![self.root.clone()], &self.keys.owner);
         Ok(self.home.submit(&order, authority, now()).await?.0)
     }
 

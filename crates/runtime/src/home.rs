@@ -71,6 +71,8 @@ pub struct Belongings {
     pub spool: Option<Spool>,
     /// Where workers of this machine show that they are alive.
     pub presence: Option<PathBuf>,
+    /// The key that signs decisions and permits, if it is another than the worker's.
+    pub guardian: Option<PrivateKey>,
 }
 
 /// How a job stands, and what came of it.
@@ -115,17 +117,18 @@ impl Home {
         authority::publish(&self.store, self.registry, policies, owner, now).await
     }
 
-    /// Submits a job with authority for exactly what it does, narrowed from a root writ by whoever
-    /// holds it. A crash leaves all of it or nothing.
+    /// Submits a job with authority for exactly what it does, narrowed from the last of these writs by
+    /// whoever holds it. A crash leaves all of it or nothing.
     pub async fn submit(
         &self,
         order: &Order<'_>,
-        (root, holder): (Signed<Writ>, &PrivateKey),
+        (above, holder): (Vec<Signed<Writ>>, &PrivateKey),
         now: UnixMs,
     ) -> Result<(TrajectoryId, Submitted), RunError> {
-        let principal = root.doc().principal.clone();
+        let parent = above.last().ok_or(authority::Unauthorised::None)?.doc();
+        let principal = parent.principal.clone();
         let trajectory = match order.key {
-            Some(key) => jobs::keyed(root.doc().tenant.as_str(), key),
+            Some(key) => jobs::keyed(parent.tenant.as_str(), key),
             None => TrajectoryId::from_bytes(random()?),
         };
         let narrowed = (trajectory, &order.job.tools, &order.budget);
@@ -137,7 +140,7 @@ impl Home {
             seed: Seed::new(Digest::from_bytes(random()?)),
             input: order.input.clone(),
             plan: order.job.plan.clone(),
-            writs: authority::narrow(root, holder, narrowed, &self.catalogue, now)?,
+            writs: authority::narrow(above, holder, narrowed, &self.catalogue, now)?,
             environment: self.environment().await?,
             registry: row.map(|row| RegistryHead { head: row.head, trajectory: self.registry }),
         };
@@ -149,11 +152,12 @@ impl Home {
 
     /// Starts a worker in this process.
     pub async fn start(&self, key: PrivateKey, with: Belongings) -> Result<Worker, RunError> {
-        let Belongings { name, host, listener, spool, presence } = with;
+        let Belongings { name, host, listener, spool, presence, guardian } = with;
         let setup = Setup {
             store: Arc::clone(&self.store),
             worker: worker_id(&name)?,
             key,
+            guardian,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(self.registry),
             config: self.config,

@@ -20,6 +20,7 @@ mod limits;
 mod pipeline;
 mod presence;
 mod probe;
+mod quarantine;
 mod rules;
 mod runner;
 #[cfg(feature = "sabotage")]
@@ -35,7 +36,7 @@ pub use authority::{Keys, Unauthorised};
 pub use desk::{COMPILER, Event, Listener, Options};
 
 pub use error::RunError;
-pub use facts::Facts;
+pub use facts::{Facts, STARTS};
 pub use gesta::Gesta;
 pub use home::{Belongings, Home, Order, Outcome};
 pub use in_force::policies;

@@ -19,7 +19,7 @@ use gesta_core::document::{
     Settlement, Stage, Verdict,
 };
 use gesta_core::entry::Body;
-use gesta_core::guardian::{self, Inputs, Judgement, ToolFacts};
+use gesta_core::guardian::{self, Hold, Inputs, Judgement, ToolFacts};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
@@ -39,6 +39,7 @@ use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::limits::{self, Slot};
+use crate::quarantine;
 use crate::signer::Signer;
 use crate::tools::{Call, Reply, Tool};
 
@@ -46,6 +47,7 @@ use crate::tools::{Call, Reply, Tool};
 const DISPATCH_WITHIN_MS: u64 = 5 * 60 * 1000;
 /// How many times in a row the gate may turn a step away before the step fails.
 const TURNED_AWAY_MOST: u64 = 10;
+const GATE_FROZEN: &str = "gate_frozen";
 
 /// What a step wants done.
 pub(crate) struct Ask {
@@ -74,6 +76,8 @@ pub(crate) struct Prepared {
     timeout_ms: u64,
     signatures_hold: OnceLock<bool>,
     slot: Option<Slot>,
+    /// When the append was asked for: it is refused if the registry had changed by then.
+    asked: Instant,
 }
 
 impl Prepared {
@@ -200,6 +204,7 @@ impl Prepared {
             timeout_ms: self.timeout_ms,
             signatures_hold: OnceLock::new(),
             slot: None,
+            asked: self.asked,
         }))
     }
 }
@@ -219,13 +224,13 @@ pub(crate) fn open(
     let Ok(slot) = limits::slot(desk, tool, timeout_ms) else { return Ok(Opening::Busy) };
 
     // 3. decide: pure, signed, on this very head.
-    let (decision, asking) = decide(desk, draft, &proposal, tool, now)?;
+    let (decision, asking, hold) = decide(desk, draft, &proposal, tool, now)?;
     let tool = match (decision.doc().verdict, tool, asking) {
         (Verdict::Allow, Some(tool), _) => tool,
         (Verdict::Escalate, _, Some(asking)) => {
             return escalate(desk, draft, proposal, decision, asking, now);
         }
-        _ => return refuse(desk, draft, proposal, decision, now),
+        _ => return refuse(desk, draft, proposal, decision, hold, now),
     };
 
     // 4. permit: exactly this effect, once, until then.
@@ -245,6 +250,11 @@ pub(crate) fn open(
     }));
     // COMMIT POINT, once the append is durable: from here the effect may have happened.
     let started = draft.push(now, desk.author(), body)?.id();
+    if let Some((registry, head)) = desk.shared.registry_head() {
+        // Whatever was frozen or revoked before this append begins is known to the decision, or the
+        // append is refused.
+        draft.under(registry, head);
+    }
     Ok(Opening::Started(Box::new(Prepared {
         started,
         decision,
@@ -253,6 +263,7 @@ pub(crate) fn open(
         timeout_ms,
         signatures_hold: OnceLock::new(),
         slot,
+        asked: Instant::now(),
     })))
 }
 
@@ -263,8 +274,9 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
 
     // 6. gate: immediately before dispatch. The deadline counts from before it, so that a worker
     // that is frozen right here cannot send for longer than the permit allows for.
+    let known = desk.knows_registry(prepared.asked).await;
     let begun = Instant::now();
-    let how = match gate(&desk, &prepared) {
+    let how = match known.and_then(|()| gate(&desk, &prepared)) {
         Err(error) => How::TurnedAway(error),
         Ok(()) => {
             cut::here("after_gate");
@@ -332,7 +344,9 @@ pub(crate) fn settle(
         }
         How::TurnedAway(error) => {
             let again = draft.view().asked(&ended.step).map_or(0, |asked| asked.turned_away);
-            let outcome = closing::retryable(again + 1 < TURNED_AWAY_MOST || opened.again);
+            // What is frozen is held at the next decision, for as long as it takes.
+            let again = again + 1 < TURNED_AWAY_MOST || error.code == GATE_FROZEN;
+            let outcome = closing::retryable(again || opened.again);
             let how = (outcome, Certainty::DidNotHappen, false);
             closing::fail(desk, draft, &opened, ended, how, Amounts::default(), error, None, now)
         }
@@ -362,7 +376,7 @@ fn decide(
     proposal: &Proposal,
     tool: Option<&Tool>,
     now: UnixMs,
-) -> Result<(Signed<Decision>, Option<Asking>), RunError> {
+) -> Result<(Signed<Decision>, Option<Asking>, Option<Hold>), RunError> {
     let state = draft.state();
     let registry = desk.shared.registry();
     let options = &desk.shared.options;
@@ -385,15 +399,17 @@ fn decide(
         evidence: &evidence,
         approvals,
         registry: registry.as_ref().map(|state| state.registry()),
-        rate: options.rate.map(|rate| {
-            let since = UnixMs(now.0.saturating_sub(rate.per_ms));
-            (rate, draft.view().starts_since(since))
-        }),
+        pace: quarantine::pace(desk, draft, now),
         max_args_bytes: options.max_args_bytes,
     };
     let judgement = guardian::judge(proposal, state, &inputs)?;
-    let asking = judgement.asking.clone();
-    Ok((decision(desk, draft, proposal, judgement, now)?, asking))
+    if let Some(target) = &judgement.quarantine {
+        desk.shared
+            .suspects()
+            .insert(target.clone(), format!("{} by step `{}`", desk.trajectory, proposal.step));
+    }
+    let (asking, hold) = (judgement.asking.clone(), judgement.hold);
+    Ok((decision(desk, draft, proposal, judgement, now)?, asking, hold))
 }
 
 /// The verdict as it is signed.
@@ -405,11 +421,11 @@ fn decision(
     now: UnixMs,
 ) -> Result<Signed<Decision>, RunError> {
     let state = draft.state();
-    let Judgement { verdict, reason, trace, asking: _ } = judgement;
+    let Judgement { verdict, reason, trace, .. } = judgement;
     desk.sign(Decision {
         at: now,
         environment: desk.in_force.digest,
-        key: desk.shared.key.id(),
+        key: desk.shared.guardian.id(),
         parent: state.head().map(|head| head.id).ok_or(RunError::NotBegun)?,
         proposal: proposal.id()?,
         reason,
@@ -485,24 +501,30 @@ pub(crate) fn unapproved(
     let found = Some(Canon::of(&Asked { pending })?);
     let trace = vec![Stage { found, stage: "approval".to_owned() }];
     let (verdict, reason) = (Verdict::Deny, Some(reason));
-    let judgement = Judgement { verdict, reason, trace, asking: None };
+    let judgement =
+        Judgement { verdict, reason, trace, asking: None, hold: None, quarantine: None };
     let decision = decision(desk, draft, &proposal, judgement, now)?;
-    refuse(desk, draft, proposal, decision, now)?;
+    refuse(desk, draft, proposal, decision, None, now)?;
     Ok(())
 }
 
+/// Adds the refusal. One that may pass says when the step is proposed again.
 fn refuse(
     desk: &Desk,
     draft: &mut Draft<Facts>,
     proposal: Proposal,
     decision: Signed<Decision>,
+    hold: Option<Hold>,
     now: UnixMs,
 ) -> Result<Opening, RunError> {
     let reason = decision.doc().reason.ok_or(RunError::NotBegun)?;
     let result = ReceiptResult::Refused { reason };
     let receipt =
         closing::receipt(desk, draft, &proposal.step, None, Amounts::default(), result, now)?;
-    let body = Rejection { decision, proposal, receipt };
+    let now = now.max(draft.state().at());
+    let held = draft.view().held(&proposal.step);
+    let retry_at = hold.map(|hold| quarantine::retry_at(hold, held, now));
+    let body = Rejection { decision, proposal, receipt, retry_at };
     draft.push(now, desk.author(), Body::Rejection(Box::new(body)))?;
     Ok(Opening::Refused)
 }
@@ -535,7 +557,7 @@ fn permit(
         effect: before.map_or(manifest.effect, |opened| opened.effect),
         generation: step.map_or(1, |step| step.generation),
         idempotency_key: proposal.idempotency_key(desk.trajectory),
-        key: desk.shared.key.id(),
+        key: desk.shared.guardian.id(),
         recovery: before.map_or(manifest.recovery, |opened| opened.recovery),
         reserve: manifest.cost,
         type_: Tag::default(),
@@ -550,7 +572,7 @@ fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
     if shared.options.sabotage == Some(crate::Sabotage::IgnoreFence) {
         return Ok(());
     }
-    prepared.check_signatures(&shared.key);
+    prepared.check_signatures(&shared.guardian);
     if prepared.signatures_hold.get() != Some(&true) {
         return Err(failing("gate_signature", "the decision or the permit is not signed"));
     }
@@ -575,7 +597,7 @@ fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
     let registry = shared.registry();
     let changed = shared.catalogue.get(&proposal.tool).and_then(Tool::frozen);
     match desk.frozen(&proposal.tool, registry.as_deref()).or(changed) {
-        Some(frozen) => Err(failing("gate_frozen", frozen)),
+        Some(frozen) => Err(failing(GATE_FROZEN, frozen)),
         None => Ok(()),
     }
 }

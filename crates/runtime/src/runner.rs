@@ -31,8 +31,10 @@ use crate::facts::Facts;
 use crate::job::{OnCancel, Spec};
 use crate::pipeline::{self, Ended, How};
 use crate::probe::{self, Answer};
+use crate::quarantine;
 use crate::turn::{Blobs, Lists, Made, Turn};
 use crate::verify;
+use crate::worker;
 
 /// How long to wait before asking a store again that failed: this, doubled up to the second.
 const AGAIN_FIRST: Duration = Duration::from_millis(20);
@@ -265,7 +267,15 @@ impl Runner {
 
     /// One append, and waiting for the next thing to do. Some when there is nothing to wait for here.
     async fn take_turn(&mut self) -> Result<Option<Left>, RunError> {
-        let made = self.turn().await?;
+        let made = match self.turn().await {
+            Err(error) if error.outdated() => {
+                let registry = self.desk.shared.registry_head().map(|(registry, _)| registry);
+                worker::read_registry(&self.desk.shared, registry).await?;
+                return Ok(None);
+            }
+            made => made?,
+        };
+        quarantine::register(&self.desk.shared).await;
         if self.chain.state().ended().is_some() {
             return Ok(Some(Left::Ended));
         }
@@ -326,7 +336,7 @@ impl Runner {
             probed: &probed,
             findings: &self.findings,
             looking: &self.looking,
-            may_open: !*self.stop.borrow() && !desk.outdated(),
+            may_open: !*self.stop.borrow() && !desk.outdated() && desk.shared.may_sign().is_ok(),
             blobs: &self.blobs,
             lists: &self.lists,
         };
@@ -344,7 +354,7 @@ impl Runner {
                 |made: &Made| {
                     #[cfg(feature = "sabotage")]
                     skip_barrier(&desk, made, &mut self.tasks, &mut self.running);
-                    let signer = &desk.shared.key;
+                    let signer = &desk.shared.guardian;
                     made.prepared.iter().for_each(|call| call.check_signatures(signer));
                 },
             )
@@ -451,7 +461,7 @@ impl Runner {
     async fn wait(&mut self, made: &Made) -> Result<Option<Left>, RunError> {
         let shared = Arc::clone(&self.desk.shared);
         let quiet = self.tasks.is_empty();
-        if quiet && *self.stop.borrow() {
+        if quiet && (*self.stop.borrow() || shared.may_sign().is_err()) {
             return Ok(Some(Left::Stopped));
         }
         let now = shared.pulse.now();

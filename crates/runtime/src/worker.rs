@@ -44,8 +44,11 @@ pub struct Setup {
     pub store: Arc<dyn Store>,
     /// Who it is. Never two at a time under one name.
     pub worker: WorkerId,
-    /// The key that signs decisions, permits, receipts and reports.
+    /// The key that signs receipts and reports, and decisions and permits too unless there is another
+    /// for them.
     pub key: PrivateKey,
+    /// The key that signs decisions and permits.
+    pub guardian: Option<PrivateKey>,
     /// The tools.
     pub catalogue: Arc<Catalogue>,
     /// The registry that says whose signature counts and what is frozen.
@@ -78,6 +81,7 @@ impl Worker {
     /// delivers what was spooled.
     pub async fn start(setup: Setup) -> Result<Self, RunError> {
         let Setup { store, worker, key, catalogue, options, listener, spool, .. } = setup;
+        let guardian = Signer::new(setup.guardian.as_ref().unwrap_or(&key))?;
         let key = Signer::new(&key)?;
         let presence = match &setup.presence {
             Some(directory) => Some(Arc::new(Presence::begin(directory, &worker)?)),
@@ -109,6 +113,7 @@ impl Worker {
             store,
             worker,
             key,
+            guardian,
             catalogue,
             verifies: rules.values().any(Rules::verifies),
             rules,
@@ -121,6 +126,8 @@ impl Worker {
             drivers: Mutex::default(),
             hearing: listening.hearing(),
             registry: RwLock::new(state),
+            starts: Mutex::default(),
+            suspects: Mutex::default(),
             spool,
             dead: Mutex::default(),
         });
@@ -150,6 +157,7 @@ impl Worker {
         let mut unreleased: BTreeSet<TrajectoryId> = BTreeSet::new();
         let mut held: BTreeSet<TrajectoryId> = BTreeSet::new();
         let mut unanswered = false;
+        let mut distrusted = false;
         loop {
             let stopping = *stop.borrow();
             if stopping && driven.is_empty() {
@@ -163,7 +171,15 @@ impl Worker {
                 unanswered = shared.store.release_others(&shared.worker, &keep).await.is_err();
             }
             let alive = shared.pulse.held(shared.pulse.lease());
-            if !stopping && free > 0 && !unanswered && alive {
+            let trusted = shared.may_sign();
+            if let (Err(distrust), false) = (&trusted, distrusted) {
+                tracing::error!(%distrust, "this worker's key does not count: it takes no work");
+                let note =
+                    format!("this worker takes no work: {distrust}; restart it with another key");
+                shared.tell(|| Event::Note(note));
+            }
+            distrusted = trusted.is_err();
+            if !stopping && free > 0 && !unanswered && alive && !distrusted {
                 match shared.store.claim(&shared.worker, free).await {
                     Ok(claimed) => {
                         for trajectory in claimed {
@@ -412,7 +428,10 @@ async fn bury(shared: &Shared, presence: Option<&Presence>) {
 }
 
 /// Reads the registry, if it has changed.
-async fn read_registry(shared: &Shared, registry: Option<TrajectoryId>) -> Result<(), RunError> {
+pub(crate) async fn read_registry(
+    shared: &Shared,
+    registry: Option<TrajectoryId>,
+) -> Result<(), RunError> {
     let Some(registry) = registry else { return Ok(()) };
     let known = shared.registry().and_then(|state| state.head());
     let row = shared.store.trajectory(registry).await?;

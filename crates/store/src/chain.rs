@@ -114,6 +114,11 @@ impl<F: Follow> Draft<F> {
         Ok(entry)
     }
 
+    /// Makes the append depend on the head of a registry: see [`Admission::under`].
+    pub fn under(&mut self, registry: TrajectoryId, head: Head) {
+        self.admission.under(registry, head);
+    }
+
     /// The state with everything added so far.
     pub fn state(&self) -> &State {
         self.admission.state()

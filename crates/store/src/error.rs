@@ -3,6 +3,7 @@
 use gesta_core::digest::Digest;
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
+use gesta_core::projection::Admitted;
 
 /// The store could not do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,10 +88,26 @@ pub enum AppendError {
         /// The newer attempt.
         attempt: u64,
     },
+    /// The registry that it was decided under has changed. Read it and decide again.
+    #[error("the registry {registry} has changed since this was decided")]
+    Outdated {
+        /// The registry.
+        registry: TrajectoryId,
+    },
     /// Certainly not written.
     #[error("not appended: {0}")]
     Refused(StoreError),
     /// Perhaps written. Send the same again until it is known.
     #[error("it is unknown whether this was appended: {0}")]
     Unknown(StoreError),
+}
+
+impl AppendError {
+    /// Why an append lost where this head was found: its own trajectory has moved, or the registry.
+    pub(crate) fn lost(admitted: &Admitted, head: Option<Head>) -> Self {
+        match admitted.under() {
+            Some((registry, _)) if admitted.expected() == head => Self::Outdated { registry },
+            _ => Self::Conflict { head },
+        }
+    }
 }

@@ -314,9 +314,12 @@ impl Store for MemoryStore {
 
 impl Tables {
     fn append(&mut self, admitted: &Admitted) -> Result<Head, AppendError> {
+        let stands = admitted.under().is_none_or(|(other, head)| {
+            self.trajectories.get(&other).is_some_and(|other| other.head == head)
+        });
         let Some(chain) = self.trajectories.get_mut(&admitted.trajectory()) else {
-            if admitted.expected().is_some() {
-                return Err(AppendError::Conflict { head: None });
+            if admitted.expected().is_some() || !stands {
+                return Err(AppendError::lost(admitted, None));
             }
             self.trajectories.insert(admitted.trajectory(), Chain::begin(admitted));
             return Ok(admitted.head());
@@ -325,7 +328,7 @@ impl Tables {
             Fence::Attempt(attempt) => attempt == chain.summary.attempt,
             Fence::Open => true,
         };
-        if fenced && admitted.expected() == Some(chain.head) {
+        if stands && fenced && admitted.expected() == Some(chain.head) {
             chain.extend(admitted);
             return Ok(admitted.head());
         }
@@ -336,7 +339,7 @@ impl Tables {
             Fence::Attempt(mine) if chain.summary.attempt > mine => {
                 Err(AppendError::FenceLost { attempt: chain.summary.attempt })
             }
-            _ => Err(AppendError::Conflict { head: Some(chain.head) }),
+            _ => Err(AppendError::lost(admitted, Some(chain.head))),
         }
     }
 

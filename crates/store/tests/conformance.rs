@@ -29,6 +29,7 @@ macro_rules! conformance {
             a_stale_append_conflicts,
             an_append_to_nothing_conflicts,
             an_older_attempt_loses_its_fence,
+            what_was_decided_under_another_registry_is_outdated,
             a_resent_append_counts_once,
             an_append_is_whole_or_absent,
             one_racer_wins_each_place,

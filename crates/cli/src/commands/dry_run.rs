@@ -18,6 +18,7 @@ use gesta_core::json::Canon;
 use gesta_core::policy::{Answer, Query};
 use gesta_core::signed::Signed;
 use gesta_core::state::{Admission, State};
+use gesta_core::temporal::{Grade, Pace, Whose};
 use gesta_core::time::UnixMs;
 use gesta_core::trust::Role;
 use gesta_core::writ::Writ;
@@ -76,7 +77,8 @@ pub(super) fn run(session: &mut Session, arguments: &JobArguments) -> Result<u8>
     let workspace = Session::find_workspace()?;
     let tools = Toolbox::for_job(workspace.as_ref(), &arguments.file)?;
     let job = Job::read(arguments, &tools)?;
-    let preview = Preview::new(session, workspace.as_ref(), &tools, &job)?;
+    let preview =
+        Preview::new(session, workspace.as_ref(), &tools, &job, arguments.writ.as_deref())?;
     let foreseen = preview.walk(&job)?;
     let denied = foreseen.iter().filter(|step| step.what == "deny").count();
     if session.out.is_json() {
@@ -152,17 +154,24 @@ impl<'a> Preview<'a> {
         workspace: Option<&Workspace>,
         tools: &'a Toolbox,
         job: &Job,
+        under: Option<&std::path::Path>,
     ) -> Result<Self> {
         let now = Session::now();
         let (owner, root) = match workspace {
-            Some(workspace) => {
-                let owner = key_file::read(&key_file::path(&workspace.keys(), OWNER))?;
-                (owner, writs::root(workspace)?)
-            }
+            Some(workspace) => match under {
+                Some(file) => {
+                    let chain = writs::read(file)?;
+                    (writs::holder_of(workspace, writs::leaf(file, &chain)?)?, chain)
+                }
+                None => {
+                    let owner = key_file::read(&key_file::path(&workspace.keys(), OWNER))?;
+                    (owner, vec![writs::root(workspace)?])
+                }
+            },
             None => {
                 let owner = key_file::draw()?;
                 let root = init::first_writ(&owner, now)?;
-                (owner, root)
+                (owner, vec![root])
             }
         };
         let (registry, policies) = match workspace {
@@ -181,7 +190,10 @@ impl<'a> Preview<'a> {
         };
         let settings = workspace.map(|workspace| workspace.config.worker.clone());
         let lease_ms = session.place().map_or(0, |place| place.lease_ms());
-        let options = settings.unwrap_or_default().options(lease_ms);
+        let mut options = settings.unwrap_or_default().options(lease_ms);
+        if let Some(workspace) = workspace {
+            options.temporal = workspace.config.temporal.temporal();
+        }
         let trajectory = entropy::trajectory()?;
         let to = (trajectory, &job.compiled.tools, &job.budget);
         let writ_holds = holds(&root, registry.as_ref(), now);
@@ -388,7 +400,18 @@ impl<'a> Preview<'a> {
             evidence: &[],
             approvals: Vec::new(),
             registry: self.registry.as_ref().map(State::registry),
-            rate: self.options.rate.map(|rate| (rate, calls)),
+            pace: self
+                .options
+                .temporal
+                .trajectory
+                .iter()
+                // What only waits is no refusal.
+                .filter(|rule| rule.then != Grade::Throttle)
+                .map(|rule| {
+                    let whose = Whose::Trajectory;
+                    Pace { free_at: None, in_window: calls, rule: *rule, whose }
+                })
+                .collect(),
             max_args_bytes: self.options.max_args_bytes,
         }
     }
@@ -403,11 +426,12 @@ fn missing(spec: &Spec, known: &Known) -> BTreeSet<String> {
 }
 
 /// Whether the root writ is signed by someone who may.
-fn holds(root: &Signed<Writ>, registry: Option<&State>, now: UnixMs) -> Result<(), String> {
+fn holds(chain: &[Signed<Writ>], registry: Option<&State>, now: UnixMs) -> Result<(), String> {
     let Some(registry) = registry else { return Ok(()) };
-    if !root.verifies() {
-        return Err("the signature of the root writ does not hold".to_owned());
+    if !chain.iter().all(Signed::verifies) {
+        return Err("the signature of a writ does not hold".to_owned());
     }
+    let Some(root) = chain.first() else { return Err("there is no writ".to_owned()) };
     let (key, tenant) = (root.doc().key, &root.doc().tenant);
     let keys = registry.registry().keys();
     keys.check(key, &[Role::Issuer], Some(tenant), now).map_err(|distrust| distrust.to_string())

@@ -260,7 +260,7 @@ fn key(keys: &Path, name: &str) -> Result<PrivateKey> {
         return key_file::read(&path);
     }
     let key = key_file::draw()?;
-    key_file::create(&path, &key)?;
+    key_file::create(&path, &key, None)?;
     Ok(key)
 }
 

@@ -1,13 +1,16 @@
-//! `gesta keys`: making, listing, showing, revoking and exporting keys. Private halves stay in their
+//! `gesta keys`: making, listing, showing, rotating, revoking and exporting keys. Private halves stay in their
 //! files; what a key may do is in the registry.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
-use gesta_core::document::RegistryItem;
+use gesta_core::document::{KeyRevocation, RegistryItem};
 use gesta_core::ids::Tenant;
+use gesta_core::keys::KeyId;
+use gesta_core::time::UnixMs;
 use gesta_core::trust::{Role, TrustRoot, TrustedKey};
 use serde_json::{Value, json};
 
@@ -15,18 +18,20 @@ use crate::durable;
 use crate::escape::visible;
 use crate::key_file;
 use crate::moment;
+use crate::passphrase;
 use crate::problem::Problem;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::table;
 use gesta_runtime::authority::{OWNER, window};
 
-/// Make, list, show, revoke and export keys
+/// Make, list, show, rotate, revoke and export keys
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  gesta keys new ci --role guardian --role executor --valid-days 90
+  gesta keys add ci --roles guardian,executor --days 90
   gesta keys list
+  gesta keys rotate worker
   gesta keys revoke ci")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -35,7 +40,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    New(NewArguments),
+    Add(AddArguments),
     /// List the keys of the registry
     #[command(after_help = "Examples:\n  gesta keys list\n  gesta keys list --json")]
     List,
@@ -48,16 +53,41 @@ enum Command {
         #[arg(value_name = "NAME|FILE")]
         key: String,
     },
+    Rotate(RotateArguments),
     /// Revoke a key that others may have
     #[command(after_help = "\
 Nothing that the key signed counts any more, whenever it was signed: without a witness nobody can
-tell what was signed before. A key that is merely replaced needs no revocation: it expires.
+tell what was signed before. A key that is merely replaced needs no revocation: see `gesta keys rotate`.
 
 Examples:
-  gesta keys revoke ci")]
+  gesta keys revoke ci
+  gesta keys revoke ci --at 2026-11-16T09:30:00Z --reason \"a laptop was stolen\"")]
     Revoke {
+        /// Its name or its id
+        #[arg(value_name = "NAME|ID")]
+        key: String,
+        /// Since when others may have it [default: now]
+        #[arg(long, value_name = "TIME", value_parser = moment::parse)]
+        at: Option<UnixMs>,
+        /// Why, for people
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Put a private key under a passphrase, change it, or take it off
+    #[command(after_help = "\
+The passphrase is asked for at the terminal, or taken from GESTA_PASSPHRASE, or from the file that
+GESTA_PASSPHRASE_FILE names; the new one from GESTA_NEW_PASSPHRASE or GESTA_NEW_PASSPHRASE_FILE. The file is
+PKCS#8 (scrypt, AES-256), as OpenSSL reads it.
+
+Examples:
+  gesta keys passphrase owner
+  gesta keys passphrase owner --remove")]
+    Passphrase {
         /// Its name
         name: String,
+        /// Take it off
+        #[arg(long)]
+        remove: bool,
     },
     /// Print the public part of a key as a trust root
     #[command(after_help = "Examples:\n  gesta keys export owner > trust.json")]
@@ -73,20 +103,44 @@ Examples:
 The private key is written to keys/NAME.pem, readable by you only. The owner key signs.
 
 Examples:
-  gesta keys new ci --role guardian --role executor --valid-days 90
-  gesta keys new ada --role approver --tenant acme")]
-struct NewArguments {
+  gesta keys add ci --roles guardian,executor --days 90
+  gesta keys add ada --roles approver --tenant acme --encrypt")]
+struct AddArguments {
     /// What to call it: lower-case letters, digits, `_` and `-`
     name: String,
-    /// What it may sign; give it again for more
-    #[arg(long = "role", required = true, value_name = "ROLE", value_parser = role_parser())]
+    /// What it may sign, separated by commas
+    #[arg(long, required = true, value_name = "ROLES", value_delimiter = ',', value_parser = role_parser())]
     roles: Vec<Role>,
     /// The only tenant it may sign for
     #[arg(long)]
     tenant: Option<Tenant>,
     /// For how many days
     #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=36_500))]
-    valid_days: u64,
+    days: u64,
+    /// Keep it under a passphrase
+    #[arg(long)]
+    encrypt: bool,
+}
+
+/// Replace a key by a new one of the same name
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The new key takes the old one's file, name, roles and tenant. The old one stays valid for the overlap, so that
+workers that have it go on until they are restarted; its file is kept as keys/NAME.ID.pem, and what it has
+signed stays valid.
+
+Examples:
+  gesta keys rotate worker
+  gesta keys rotate ci --overlap-hours 1 --days 90")]
+struct RotateArguments {
+    /// Its name
+    name: String,
+    /// For how long the old key may still sign
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    overlap_hours: u64,
+    /// For how many days the new key is valid
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=36_500))]
+    days: u64,
 }
 
 fn role_parser() -> impl clap::builder::TypedValueParser<Value = Role> {
@@ -97,10 +151,12 @@ fn role_parser() -> impl clap::builder::TypedValueParser<Value = Role> {
 
 pub(crate) fn run(session: &mut Session, arguments: Arguments) -> Result<u8> {
     match arguments.command {
-        Command::New(arguments) => new(session, &arguments),
+        Command::Add(arguments) => add(session, &arguments),
         Command::List => list(session),
         Command::Show { key } => show(session, &key),
-        Command::Revoke { name } => revoke(session, &name),
+        Command::Rotate(arguments) => rotate(session, &arguments),
+        Command::Revoke { key, at, reason } => revoke(session, &key, at, reason.as_deref()),
+        Command::Passphrase { name, remove } => change_passphrase(session, &name, remove),
         Command::Export { name } => export(session, &name),
     }?;
     Ok(0)
@@ -113,8 +169,8 @@ pub(super) fn roles(key: &TrustedKey) -> String {
 
 /// The file comes first: a registered key that nobody holds could never be used. One that was made
 /// by a run that then failed is registered by the next.
-fn new(session: &mut Session, arguments: &NewArguments) -> Result<()> {
-    let NewArguments { name, roles, tenant, valid_days } = arguments;
+fn add(session: &mut Session, arguments: &AddArguments) -> Result<()> {
+    let AddArguments { name, roles, tenant, days, encrypt } = arguments;
     key_file::check_name(name)?;
     let keys = Session::workspace()?.keys();
     let owner = key_file::read(&key_file::path(&keys, OWNER))?;
@@ -122,7 +178,7 @@ fn new(session: &mut Session, arguments: &NewArguments) -> Result<()> {
     let mut registry = Registry::open(session, &store)?;
     if registry.named(name).is_some() {
         return Err(Problem::new(format!("there is a key `{name}` already"))
-            .hint("`gesta keys list` shows it; choose another name")
+            .hint("`gesta keys rotate` replaces it; `gesta keys list` shows it")
             .into());
     }
     let path = key_file::path(&keys, name);
@@ -139,7 +195,9 @@ fn new(session: &mut Session, arguments: &NewArguments) -> Result<()> {
     } else {
         let key = key_file::draw()?;
         durable::private_directory(&keys)?;
-        key_file::create(&path, &key)?;
+        let passphrase =
+            encrypt.then(|| passphrase::new(&format!("the key `{name}`"), false)).transpose()?;
+        key_file::create(&path, &key, passphrase.as_ref().map(|it| it.as_str()))?;
         key
     };
     let trusted = TrustedKey {
@@ -148,9 +206,9 @@ fn new(session: &mut Session, arguments: &NewArguments) -> Result<()> {
         revoked_at: None,
         roles: roles.iter().copied().collect(),
         tenant: tenant.clone(),
-        valid: window(Session::now(), *valid_days),
+        valid: window(Session::now(), *days),
     };
-    registry.register(session, &RegistryItem::Key(trusted.clone()), &owner)?;
+    registry.register(session, (&RegistryItem::Key(trusted.clone()), None), &owner)?;
     if session.out.is_json() {
         return session.out.document(&as_json(&trusted, Some(&path)));
     }
@@ -162,9 +220,21 @@ fn list(session: &mut Session) -> Result<()> {
     let store = session.store()?;
     let registry = Registry::open(session, &store)?;
     let mut keys: Vec<&TrustedKey> = registry.keys().iter().collect();
-    keys.sort_by(|a, b| (&a.name, a.key).cmp(&(&b.name, b.key)));
+    // The newest of each name first.
+    let order = |key: &TrustedKey| (key.name.clone(), Reverse(key.valid.not_after), key.key);
+    keys.sort_by_key(|key| order(key));
+    let now = Session::now();
     if session.out.is_json() {
-        let keys: Vec<Value> = keys.into_iter().map(|key| as_json(key, None)).collect();
+        let keys: Vec<Value> = keys
+            .into_iter()
+            .map(|key| {
+                let mut value = as_json(key, None);
+                if let Value::Object(fields) = &mut value {
+                    fields.insert("state".to_owned(), json!(state(key, now)));
+                }
+                value
+            })
+            .collect();
         return session.out.document(&json!({ "registry": registry.id(), "keys": keys }));
     }
     let row = |key: &&TrustedKey| {
@@ -174,14 +244,24 @@ fn list(session: &mut Session) -> Result<()> {
             roles(key),
             key.tenant.as_ref().map_or_else(|| "any".to_owned(), ToString::to_string),
             format!("{} – {}", day(key.valid.not_before), day(key.valid.not_after)),
-            key.revoked_at.map(moment::utc).unwrap_or_default(),
+            state(key, now),
         ]
     };
     let rows: Vec<_> = keys.iter().map(row).collect();
-    for line in table::lines(["name", "id", "roles", "tenant", "valid", "revoked"], &rows) {
+    for line in table::lines(["name", "id", "roles", "tenant", "valid", "state"], &rows) {
         session.out.line(line)?;
     }
     Ok(())
+}
+
+/// Whether a key may sign now, for people.
+fn state(key: &TrustedKey, now: UnixMs) -> String {
+    match key.revoked_at {
+        Some(at) => format!("revoked {}", moment::utc(at)),
+        None if now < key.valid.not_before => "not yet valid".to_owned(),
+        None if now > key.valid.not_after => "expired".to_owned(),
+        None => "valid".to_owned(),
+    }
 }
 
 fn day(at: gesta_core::time::UnixMs) -> String {
@@ -218,7 +298,7 @@ fn show(session: &mut Session, which: &str) -> Result<()> {
         }
         (None, Some(id)) => {
             Err(Problem::new(format!("the key `{id}` of `{which}` is not in the registry"))
-                .hint("`gesta keys new NAME` registers `keys/NAME.pem` if it is there")
+                .hint("`gesta keys add NAME` registers `keys/NAME.pem` if it is there")
                 .into())
         }
         (None, None) => Err(no_key(which)),
@@ -239,12 +319,97 @@ fn details(session: &mut Session, key: &TrustedKey) -> Result<()> {
     Ok(())
 }
 
-fn revoke(session: &mut Session, name: &str) -> Result<()> {
+/// The new key is registered before the old one's end is: whatever dies in between, one of them may sign.
+fn rotate(session: &mut Session, arguments: &RotateArguments) -> Result<()> {
+    let RotateArguments { name, overlap_hours, days } = arguments;
     let keys = Session::workspace()?.keys();
     let owner = key_file::read(&key_file::path(&keys, OWNER))?;
     let store = session.store()?;
     let mut registry = Registry::open(session, &store)?;
-    let key = registry.named(name).cloned().ok_or_else(|| no_key(name))?;
+    let old = registry.named(name).cloned().ok_or_else(|| no_key(name))?;
+    if old.key == owner.id() {
+        return Err(Problem::new(
+            "the owner key is not rotated: trust roots and the root writ name it",
+        )
+        .hint("`gesta keys add NAME --roles owner,issuer` registers a second one")
+        .into());
+    }
+    let path = key_file::path(&keys, name);
+    let kept = keys.join(format!("{name}.{}.pem", brief(old.key)));
+    let encrypted = key_file::is_encrypted(&path);
+    if path.exists() && key_file::read(&path)?.id() == old.key {
+        durable::rename(&path, &kept)?;
+    }
+    let key = if path.exists() {
+        key_file::read(&path)?
+    } else {
+        let key = key_file::draw()?;
+        let passphrase = encrypted.then(|| passphrase::of(&format!("`{}`", path.display())));
+        let passphrase = passphrase.transpose()?;
+        key_file::create(&path, &key, passphrase.as_ref().map(|it| it.as_str()))?;
+        key
+    };
+    let now = Session::now();
+    let new =
+        TrustedKey { key: key.id(), revoked_at: None, valid: window(now, *days), ..old.clone() };
+    registry.register(session, (&RegistryItem::Key(new.clone()), Some("rotation")), &owner)?;
+    let mut ending = old;
+    ending.valid.not_after =
+        ending.valid.not_after.min(now.plus(overlap_hours.saturating_mul(60 * 60 * 1000)));
+    registry.register(session, (&RegistryItem::Key(ending.clone()), Some("rotation")), &owner)?;
+    if session.out.is_json() {
+        return session.out.document(&json!({ "old": ending, "new": as_json(&new, Some(&path)) }));
+    }
+    session.out.line(format!("`{name}` is now {}", new.key))?;
+    let until = moment::utc(ending.valid.not_after);
+    session.out.line(format!("  {} may sign until {until}", ending.key))?;
+    session.hint("restart whatever signs with it before then")
+}
+
+fn brief(key: KeyId) -> String {
+    key.to_string().chars().take(8).collect()
+}
+
+fn change_passphrase(session: &mut Session, name: &str, remove: bool) -> Result<()> {
+    let path = key_file::path(&Session::workspace()?.keys(), name);
+    let was = key_file::is_encrypted(&path);
+    let key = key_file::read(&path)?;
+    let what = format!("`{}`", path.display());
+    if remove {
+        key_file::replace(&path, &key, None)?;
+    } else {
+        let new = passphrase::new(&what, was)?;
+        key_file::replace(&path, &key, Some(&new))?;
+    }
+    if session.out.is_json() {
+        return session.out.document(&json!({ "file": path, "encrypted": !remove }));
+    }
+    Ok(session.out.line(match remove {
+        true => format!("{what} is no longer encrypted"),
+        false => format!("{what} is encrypted"),
+    })?)
+}
+
+fn revoke(
+    session: &mut Session,
+    which: &str,
+    at: Option<UnixMs>,
+    reason: Option<&str>,
+) -> Result<()> {
+    let keys = Session::workspace()?.keys();
+    let owner = key_file::read(&key_file::path(&keys, OWNER))?;
+    let store = session.store()?;
+    let mut registry = Registry::open(session, &store)?;
+    let by_id = registry.keys().iter().find(|key| key.key.to_string() == which);
+    let key = by_id.or_else(|| registry.named(which)).cloned().ok_or_else(|| no_key(which))?;
+    let now = Session::now();
+    let at = at.unwrap_or(now);
+    if at > now {
+        return Err(Problem::new(format!("{} is in the future", moment::utc(at)))
+            .hint("what a revoked key has signed counts no more at once; `gesta keys rotate` ends a key later")
+            .bad_input()
+            .into());
+    }
     if key.key == owner.id() {
         return Err(Problem::new("the owner key cannot revoke itself")
             .hint(
@@ -253,16 +418,17 @@ fn revoke(session: &mut Session, name: &str) -> Result<()> {
             .into());
     }
     if let Some(at) = key.revoked_at {
-        return Err(Problem::new(format!("`{name}` was revoked at {}", moment::utc(at))).into());
+        return Err(Problem::new(format!("`{which}` was revoked at {}", moment::utc(at))).into());
     }
-    registry.register(session, &RegistryItem::RevokeKey(key.key), &owner)?;
+    let revocation = KeyRevocation { at, key: key.key };
+    registry.register(session, (&RegistryItem::RevokeKey(revocation), reason), &owner)?;
     let key = registry.keys().get(&key.key).cloned().unwrap_or(key);
     if session.out.is_json() {
         return session.out.document(&as_json(&key, None));
     }
     Ok(session
         .out
-        .line(format!("revoked `{name}` ({}); what it signed counts no more", key.key))?)
+        .line(format!("revoked `{which}` ({}); what it signed counts no more", key.key))?)
 }
 
 fn export(session: &mut Session, name: &str) -> Result<()> {

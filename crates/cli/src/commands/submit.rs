@@ -33,7 +33,8 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     if let Some(priority) = arguments.priority {
         job.compiled.plan.priority = priority;
     }
-    let submitting = workshop.submit(&job, arguments.job.key.as_deref());
+    let (writs, holder) = workshop.authority(session, arguments.job.writ.as_deref())?;
+    let submitting = workshop.submit(&job, arguments.job.key.as_deref(), (writs, &holder));
     let (trajectory, submitted) = session.wait(submitting)?;
     let known = submitted == Submitted::Known;
     if session.out.is_json() {

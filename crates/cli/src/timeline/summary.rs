@@ -67,7 +67,11 @@ pub(super) fn summary(body: &Body) -> String {
             cost(&result.spent)
         ),
         Body::Checkpoint(checkpoint) => format!("world {}", brief(&checkpoint.world)),
-        Body::Registration(registration) => of_item(&registration.statement.doc().item),
+        Body::Registration(registration) => {
+            let statement = registration.statement.doc();
+            let note = statement.note.iter().map(|note| format!(": {}", cut(note)));
+            format!("{}{}", of_item(&statement.item), note.collect::<String>())
+        }
         Body::Erased(erased) => format!("{}: {}", brief(&erased.what), erased.reason),
         Body::CancelRequested(request) => match request.compensate {
             true => format!("{}; undo what was done", request.reason),
@@ -139,7 +143,9 @@ fn of_failure(failure: &Failure) -> String {
 
 fn of_rejection(rejection: &Rejection) -> String {
     let reason = rejection.decision.doc().reason.map(|reason| word(&reason));
-    format!("{}; {}", reason.unwrap_or_else(|| "refused".to_owned()), call(&rejection.proposal))
+    let reason = reason.unwrap_or_else(|| "refused".to_owned());
+    let again = rejection.retry_at.map(|at| format!(", again at {}", moment::utc(at)));
+    format!("{reason}{}; {}", again.unwrap_or_default(), call(&rejection.proposal))
 }
 
 fn of_pending(pending: &PendingApproval) -> String {
@@ -187,7 +193,10 @@ fn of_waiting(waiting: &Waiting) -> String {
 fn of_item(item: &RegistryItem) -> String {
     match item {
         RegistryItem::Key(key) => format!("key `{}` {}: {}", key.name, brief(&key.key), roles(key)),
-        RegistryItem::RevokeKey(key) => format!("key {} is revoked", brief(key)),
+        RegistryItem::RevokeKey(revocation) => {
+            let since = moment::utc(revocation.at);
+            format!("key {} is revoked since {since}", brief(&revocation.key))
+        }
         RegistryItem::RevokeWrit(writ) => format!("writ {} is revoked", brief(writ)),
         RegistryItem::Policy(digest) => format!("policy {}", brief(digest)),
         RegistryItem::Catalogue(digest) => format!("tool catalogue {}", brief(digest)),
@@ -199,6 +208,8 @@ fn of_item(item: &RegistryItem) -> String {
         }
         RegistryItem::Freeze(target) => format!("freeze {}", frozen(target)),
         RegistryItem::Unfreeze(target) => format!("unfreeze {}", frozen(target)),
+        RegistryItem::Quarantine(target) => format!("quarantine {}", frozen(target)),
+        RegistryItem::Lift(target) => format!("lift the quarantine of {}", frozen(target)),
     }
 }
 

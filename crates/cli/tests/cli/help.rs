@@ -2,7 +2,7 @@
 
 use crate::world::World;
 
-const COMMANDS: [&[&str]; 40] = [
+const COMMANDS: [&[&str]; 0] = [
     &[],
     &["run"],
     &["check"],
@@ -17,6 +17,10 @@ const COMMANDS: [&[&str]; 40] = [
     &["doubts"],
     &["resolve"],
     &["confirm"],
+    &["freeze"],
+    &["unfreeze"],
+    &["quarantine"],
+    &["quarantine", "lift"],
     &["tools"],
     &["tools", "list"],
     &["tools", "pin"],
@@ -30,11 +34,18 @@ const COMMANDS: [&[&str]; 40] = [
     &["policy", "explain"],
     &["init"],
     &["keys"],
-    &["keys", "new"],
+    &["keys", "add"],
     &["keys", "list"],
     &["keys", "show"],
+    &["keys", "rotate"],
     &["keys", "revoke"],
+    &["keys", "passphrase"],
     &["keys", "export"],
+    &["writ"],
+    &["writ", "issue"],
+    &["writ", "inspect"],
+    &["writ", "attenuate"],
+    &["writ", "revoke"],
     &["log"],
     &["show"],
     &["verify"],
@@ -43,6 +54,7 @@ const COMMANDS: [&[&str]; 40] = [
     &["demo"],
     &["demo", "ledger"],
     &["completions"],
+    &["help"],
 ];
 
 #[test]

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use gesta_core::trust::TrustRoot;
+use rustix::process::Signal;
 
 use crate::world::World;
 
@@ -11,18 +12,8 @@ fn a_new_key_is_registered_with_its_roles() {
     let world = World::with_workspace();
     let made = world
         .gesta(&[
-            "keys",
-            "new",
-            "ci",
-            "--role",
-            "guardian",
-            "--role",
-            "executor",
-            "--tenant",
-            "acme",
-            "--valid-days",
-            "2",
-            "--json",
+            "keys", "add", "ci", "--roles", "guardian", "--roles", "executor", "--tenant", "acme",
+            "--days", "2", "--json",
         ])
         .json();
     assert_eq!(made["roles"], serde_json::json!(["guardian", "executor"]));
@@ -39,10 +30,10 @@ fn a_new_key_is_registered_with_its_roles() {
     assert_eq!(names, ["ci", "owner", "worker"]);
     world.gesta(&["verify"]).ok();
 
-    let again = world.gesta(&["keys", "new", "ci", "--role", "guardian"]).expect(1);
+    let again = world.gesta(&["keys", "add", "ci", "--roles", "guardian"]).expect(1);
     assert!(again.err.contains("there is a key `ci` already"), "{}", again.err);
-    world.gesta(&["keys", "new", "../ci", "--role", "guardian"]).expect(1);
-    world.gesta(&["keys", "new", "x", "--role", "king"]).expect(2);
+    world.gesta(&["keys", "add", "../ci", "--roles", "guardian"]).expect(1);
+    world.gesta(&["keys", "add", "x", "--roles", "king"]).expect(2);
 }
 
 /// A run that failed between file and registration is taken up by the next.
@@ -53,7 +44,7 @@ fn a_key_that_was_not_registered_yet_is() {
     std::fs::copy(other.path("keys/worker.pem"), world.path("keys/late.pem")).unwrap();
     let refused = world.gesta(&["keys", "show", "keys/late.pem"]).expect(1);
     assert!(refused.err.contains("is not in the registry"), "{}", refused.err);
-    let made = world.gesta(&["keys", "new", "late", "--role", "executor", "--json"]).json();
+    let made = world.gesta(&["keys", "add", "late", "--roles", "executor", "--json"]).json();
     let known = other.gesta(&["keys", "show", "worker", "--json"]).json();
     assert_eq!(made["key"], known["key"]);
 }
@@ -86,10 +77,126 @@ fn a_key_that_others_can_read_is_refused() {
     let world = World::with_workspace();
     let owner = world.path("keys/owner.pem");
     std::fs::set_permissions(&owner, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let refused = world.gesta(&["keys", "new", "ci", "--role", "guardian"]).expect(1);
+    let refused = world.gesta(&["keys", "add", "ci", "--roles", "guardian"]).expect(1);
     assert!(refused.err.contains("is open to others (mode 0644)"), "{}", refused.err);
     assert!(refused.err.contains("hint: run `chmod 600 "), "{}", refused.err);
     assert!(!world.path("keys/ci.pem").exists());
     let doctor = world.gesta(&["doctor"]).expect(1);
     assert!(doctor.out.contains("mode 0644"), "{}", doctor.out);
+}
+
+/// A worker that has the old key goes on; the next one has the new key; both signatures count.
+#[test]
+fn a_rotated_key_overlaps_with_the_old_one() {
+    let world = World::with_tools(SLOW);
+    world.write("job.yaml", TWO);
+    world.fifo("reached");
+    world.fifo("pause");
+    world.gesta(&["submit", "job.yaml"]).ok();
+    let mut worker = world.start(&["worker"]);
+    world.hear("reached");
+    let rotated = world.gesta(&["keys", "rotate", "worker", "--json"]).json();
+    assert_ne!(rotated["old"]["key"], rotated["new"]["key"]);
+    std::fs::write(world.path("pause"), "7\n").unwrap();
+    worker.says(": completed");
+    worker.signal(Signal::TERM);
+    worker.ends();
+    world.write("job.yaml", "job: one\nsteps:\n  - { id: it, tool: quick }\n");
+    let ran = world.gesta(&["run", "job.yaml", "--json"]).json();
+    let started = &world.bodies(ran["trajectory"].as_str().unwrap(), "started")[0];
+    assert_eq!(started["decision"]["doc"]["key"], rotated["new"]["key"]);
+    let listed = world.gesta(&["keys", "list", "--json"]).json();
+    let workers: Vec<_> =
+        listed["keys"].as_array().unwrap().iter().filter(|key| key["name"] == "worker").collect();
+    assert_eq!(workers.len(), 2);
+    assert_eq!(workers[0]["key"], rotated["new"]["key"], "the newest first");
+    world.gesta(&["verify"]).ok();
+
+    // Once the old one's time is over it may sign no more.
+    let over = world.gesta(&["keys", "rotate", "worker", "--overlap-hours", "0", "--json"]).json();
+    assert_eq!(over["old"]["key"], rotated["new"]["key"]);
+    world.gesta(&["run", "job.yaml"]).ok();
+    world.gesta(&["verify"]).ok();
+    let owner = world.gesta(&["keys", "rotate", "owner"]).expect(1);
+    assert!(owner.err.contains("the owner key is not rotated"), "{}", owner.err);
+}
+
+const SLOW: &str = "[tools.slow]\neffect = \"read\"\ntimeout = \"50s\"\n\
+driver.process = { command = \"echo reached > reached; cat pause\", shell = true, env = [\"PATH\"] }\n\
+[tools.quick]\neffect = \"read\"\ntimeout = \"50s\"\n\
+driver.process = { command = \"echo 1\", shell = true, env = [\"PATH\"] }\n";
+const TWO: &str =
+    "job: two\nsteps:\n  - { id: a, tool: slow }\n  - { id: b, tool: quick, needs: [a] }\n";
+
+#[test]
+fn guardian_and_executor_can_have_keys_of_their_own() {
+    let world = World::with_tools(SLOW);
+    let config = world.read("gesta.toml");
+    let keys = "[worker]\nkeys = { guardian = \"judge\", executor = \"hand\" }\n";
+    world.write("gesta.toml", &config.replace("[worker]\n", keys));
+    world.write("job.yaml", "job: one\nsteps:\n  - { id: it, tool: quick }\n");
+    let add = |name: &str, role: &str| {
+        world.gesta(&["keys", "add", name, "--roles", role, "--json"]).json()["key"].clone()
+    };
+    let (judge, hand) = (add("judge", "guardian"), add("hand", "executor"));
+    let ran = world.gesta(&["run", "job.yaml", "--json"]).json();
+    let id = ran["trajectory"].as_str().unwrap();
+    let started = &world.bodies(id, "started")[0];
+    assert_eq!(started["decision"]["doc"]["key"], judge);
+    assert_eq!(started["permit"]["doc"]["key"], judge);
+    let commit = &world.bodies(id, "commit")[0];
+    assert_eq!(commit["origin"]["effect"]["receipt"]["doc"]["key"], hand);
+    world.gesta(&["verify"]).ok();
+}
+
+#[test]
+fn a_revocation_has_a_date() {
+    let world = World::with_workspace();
+    let made = world.gesta(&["keys", "add", "ci", "--roles", "executor", "--json"]).json();
+    let id = made["key"].as_str().unwrap();
+    let future = world.gesta(&["keys", "revoke", id, "--at", "2999-01-01T00:00:00Z"]).expect(2);
+    assert!(future.err.contains("is in the future"), "{}", future.err);
+    world.gesta(&["keys", "revoke", id, "--at", "yesterday"]).expect(2);
+    let revoke = ["keys", "revoke", id, "--at", "2026-01-02T03:04:05Z", "--reason", "stolen"];
+    let revoked = world.gesta(&[&revoke[..], &["--json"]].concat()).json();
+    assert_eq!(revoked["revoked_at"], 1_767_323_045_000_u64);
+    let listed = world.gesta(&["keys", "list"]).ok();
+    assert!(listed.contains("revoked 2026-01-02 03:04:05Z"), "{listed}");
+}
+
+/// Under a passphrase, as OpenSSL reads it; without the passphrase nothing is signed.
+#[test]
+fn a_key_file_can_be_encrypted() {
+    let world = World::with_workspace();
+    let with =
+        |arguments: &[&str], variables: &[(&str, &str)]| world.gesta_with(arguments, variables);
+    let secret = [("GESTA_PASSPHRASE", "correct horse")];
+    let short = with(
+        &["keys", "add", "ci", "--roles", "operator", "--encrypt"],
+        &[("GESTA_PASSPHRASE", "short")],
+    );
+    assert!(short.expect(2).err.contains("at least 8 characters"));
+    with(&["keys", "add", "ci", "--roles", "operator", "--encrypt"], &secret).ok();
+    assert!(world.read("keys/ci.pem").starts_with("-----BEGIN ENCRYPTED PRIVATE KEY-----"));
+    let openssl = std::process::Command::new("openssl")
+        .args(["pkey", "-noout", "-in", "keys/ci.pem", "-passin", "pass:correct horse"])
+        .current_dir(world.path(""))
+        .status()
+        .unwrap();
+    assert!(openssl.success());
+
+    let wrong =
+        with(&["freeze", "all", "--key", "ci"], &[("GESTA_PASSPHRASE", "wrong horse")]).expect(1);
+    assert!(wrong.err.contains("the passphrase does not open"), "{}", wrong.err);
+    world.write("passphrase", "correct horse\n");
+    with(&["freeze", "all", "--key", "ci"], &[("GESTA_PASSPHRASE_FILE", "passphrase")]).ok();
+
+    let change = [("GESTA_PASSPHRASE", "correct horse"), ("GESTA_NEW_PASSPHRASE", "another horse")];
+    with(&["keys", "passphrase", "ci"], &change).ok();
+    with(&["unfreeze", "all", "--key", "ci"], &secret).expect(1);
+    let other = [("GESTA_PASSPHRASE", "another horse")];
+    with(&["keys", "passphrase", "ci", "--remove"], &other).ok();
+    let mode = std::fs::metadata(world.path("keys/ci.pem")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    with(&["unfreeze", "all", "--key", "ci"], &[]).ok();
 }

@@ -8,12 +8,14 @@
 )]
 
 mod check;
+mod codes;
 mod confirm;
 mod demo;
 mod doctor;
 mod embedded;
 mod errors;
 mod export;
+mod freeze;
 mod help;
 mod init;
 mod jobs;
@@ -23,6 +25,7 @@ mod mcp;
 mod policy;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod quarantine;
 mod recovery;
 mod run;
 mod sample;
@@ -31,3 +34,4 @@ mod tools;
 mod undo;
 mod verify;
 mod world;
+mod writs;

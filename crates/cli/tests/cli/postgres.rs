@@ -11,14 +11,14 @@ use crate::sample;
 use crate::world::World;
 
 /// A database of its own, with its URL.
-struct Database {
+pub(crate) struct Database {
     runtime: tokio::runtime::Runtime,
     server: String,
     name: String,
 }
 
 impl Database {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let server = std::env::var("GESTA_TEST_POSTGRES").unwrap_or_else(|_| {
             panic!(
                 "`GESTA_TEST_POSTGRES` is not set: `cargo xtask test` starts a server and sets it"
@@ -31,7 +31,7 @@ impl Database {
         database
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let (server, _) = self.server.rsplit_once('/').unwrap();
         format!("{server}/{}", self.name)
     }
@@ -64,7 +64,7 @@ fn a_workspace_on_postgres_works_like_one_on_a_file() {
     assert!(world.read("gesta.toml").contains(&stored), "{}", world.read("gesta.toml"));
     assert!(made.err.contains("GESTA_STORE"), "{}", made.err);
     let run = |arguments: &[&str]| world.gesta_with(arguments, &[("GESTA_STORE", &url)]);
-    run(&["keys", "new", "ci", "--role", "guardian"]).ok();
+    run(&["keys", "add", "ci", "--roles", "guardian"]).ok();
     assert_eq!(run(&["log", "--json"]).json_lines().len(), 1);
     run(&["verify"]).ok();
     run(&["doctor"]).ok();

@@ -74,8 +74,17 @@ impl World {
 
     /// Starts the binary and goes on.
     pub(crate) fn start(&self, arguments: &[&str]) -> Running {
+        self.start_with(arguments, &[])
+    }
+
+    /// Starts the binary with these variables and goes on.
+    pub(crate) fn start_with(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Running {
         let mut command = self.command();
-        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         Running::new(command.spawn().unwrap())
     }
 
@@ -157,6 +166,20 @@ impl Running {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => self.told.push_str(&(line + "\n")),
                 Err(error) => panic!("it did not say `{what}` ({error}):\n{}", self.told),
+            }
+        }
+    }
+
+    /// Waits until it has been stopped.
+    #[cfg(feature = "cuts")]
+    #[track_caller]
+    pub(crate) fn stands_still(&mut self) {
+        let stat = format!("/proc/{}/stat", self.child.id());
+        let begun = std::time::Instant::now();
+        while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+            assert!(begun.elapsed() < PATIENCE, "it was not stopped:\n{}", self.told);
+            if let Ok(line) = self.lines.recv_timeout(Duration::from_millis(20)) {
+                self.told.push_str(&(line + "\n"));
             }
         }
     }

@@ -357,6 +357,7 @@ impl Cast {
             decision: self.decision(state, step, Verdict::Deny, Some(reason), now)?,
             proposal: self.proposal(step)?,
             receipt: self.receipt(state, step, None, result, Amounts::default(), now)?,
+            retry_at: None,
         })))
     }
 

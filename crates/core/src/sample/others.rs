@@ -318,6 +318,7 @@ impl Cast {
             at: now,
             item,
             key: self.owner.id(),
+            note: None,
             parent: state.head().ok_or(SampleError::NothingTo(Act::Register))?.id,
             registry: state.trajectory(),
             type_: Tag::default(),

@@ -3,8 +3,8 @@
 use super::step::{Status, Step};
 use super::{AdmitError, Phase, State};
 use crate::body::End;
-use crate::entry::{Author, Body, Entry, Payload};
-use crate::ids::{Principal, StepId};
+use crate::entry::{Author, Body, Entry, Head, Payload};
+use crate::ids::{Principal, StepId, TrajectoryId};
 use crate::projection::{
     Admitted, Fence, Parked, ParkedOn, Projection, Status as Standing, Summary, TrajectoryKind,
 };
@@ -18,6 +18,7 @@ pub struct Admission {
     fence: Fence,
     entries: Vec<Entry>,
     touched: Vec<StepId>,
+    under: Option<(TrajectoryId, Head)>,
 }
 
 impl State {
@@ -29,6 +30,7 @@ impl State {
             fence: Fence::Open,
             entries: Vec::new(),
             touched: Vec::new(),
+            under: None,
         }
     }
 }
@@ -58,6 +60,12 @@ impl Admission {
         Ok(&self.entries[slot])
     }
 
+    /// Makes the append depend on the head of another trajectory: what was decided under a registry
+    /// is not stored once the registry has moved.
+    pub fn under(&mut self, trajectory: TrajectoryId, head: Head) {
+        self.under = Some((trajectory, head));
+    }
+
     /// The state with everything added so far.
     pub fn state(&self) -> &State {
         &self.state
@@ -65,7 +73,7 @@ impl Admission {
 
     /// The append, and the state once it is stored. None when nothing was added.
     pub fn finish(self) -> Option<(Admitted, State)> {
-        let Self { base, state, fence, entries, mut touched } = self;
+        let Self { base, state, fence, entries, mut touched, under } = self;
         if state.ended().is_some() && base.ended().is_none() {
             touched.extend(base.parked().map(|parked| parked.step));
         }
@@ -80,6 +88,7 @@ impl Admission {
             fence,
             entries,
             head: state.head()?,
+            under,
             projection: Projection { summary: state.summary()?, unparked, parked },
         };
         (!admitted.entries.is_empty()).then_some((admitted, state))

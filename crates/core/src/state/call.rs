@@ -215,7 +215,7 @@ impl State {
     }
 
     pub(super) fn rejection(&mut self, body: &Rejection, entry: &Entry) -> Result<(), Why> {
-        let Rejection { decision, proposal, receipt } = body;
+        let Rejection { decision, proposal, receipt, retry_at } = body;
         let id = &proposal.step;
         let refusable = self.may_reject(id, entry.payload().at)?;
         let reason = decision.doc().reason.ok_or(Why::Decision("reason"))?;
@@ -234,7 +234,15 @@ impl State {
             return Err(Why::Receipt("cost"));
         }
 
-        if let Status::Unknown { refused, .. } = &mut step.status {
+        if let Some(retry_at) = *retry_at {
+            let passes = matches!(reason, Reason::ToolFrozen | Reason::TemporalIntervention);
+            let waits = matches!(step.status, Status::Idle | Status::Unknown { .. });
+            if !passes || !waits || retry_at < entry.payload().at {
+                return Err(Why::RetryAt);
+            }
+            // Held, not refused: it stands where it stood, and is proposed again.
+            step.retry_at = Some(retry_at);
+        } else if let Status::Unknown { refused, .. } = &mut step.status {
             // The doubt stays: refusing to find out does not make it undone.
             *refused = true;
         } else {

@@ -41,7 +41,7 @@ mod wait;
 pub use admit::Admission;
 pub use illegal::{AdmitError, Illegal, Why};
 pub use next::{Act, Failed, Offer, Scope};
-pub use registry::Registry;
+pub use registry::{Registered, Registry};
 pub use step::{Frozen, Grant, Opened, Pending, Status, Step};
 
 use settled::Settled;
@@ -252,7 +252,7 @@ impl State {
             _ => self.live()?,
         }
         if let Body::Registration(registration) = body {
-            return self.registration(registration, at);
+            return self.registration(registration, entry);
         }
         if self.kind() == Some(TrajectoryKind::Registry) {
             return Err(Why::WrongKindOfTrajectory);

@@ -1,12 +1,13 @@
 //! The registry: `registration`, and what folding them yields.
 
-use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
+use rpds::RedBlackTreeMapSync;
 
 use super::{State, Why};
 use crate::amounts::Budget;
 use crate::body::Registration;
 use crate::digest::{Digest, WritId};
 use crate::document::{FreezeTarget, RegistryItem};
+use crate::entry::Entry;
 use crate::ids::Tenant;
 use crate::keys::KeyId;
 use crate::projection::TrajectoryKind;
@@ -17,11 +18,25 @@ use crate::trust::{Keyring, Role, TrustedKey};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Registry {
     keys: Keyring,
-    revoked_writs: RedBlackTreeSetSync<WritId>,
+    revoked_writs: RedBlackTreeMapSync<WritId, Registered>,
     policy: Option<Digest>,
     catalogue: Option<Digest>,
     limits: RedBlackTreeMapSync<Tenant, Budget>,
-    frozen: RedBlackTreeSetSync<FreezeTarget>,
+    frozen: RedBlackTreeMapSync<FreezeTarget, Registered>,
+    quarantined: RedBlackTreeMapSync<FreezeTarget, Registered>,
+}
+
+/// When something was registered, by whom and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// When.
+    pub at: UnixMs,
+    /// Who signed.
+    pub key: KeyId,
+    /// Why, for people.
+    pub note: Option<String>,
+    /// The number of the entry.
+    pub seq: u64,
 }
 
 impl Registry {
@@ -46,7 +61,12 @@ impl Registry {
 
     /// Whether a writ was revoked.
     pub fn is_revoked(&self, writ: &WritId) -> bool {
-        self.revoked_writs.contains(writ)
+        self.revoked_writs.contains_key(writ)
+    }
+
+    /// How a writ was revoked, if it was.
+    pub fn revocation(&self, writ: &WritId) -> Option<&Registered> {
+        self.revoked_writs.get(writ)
     }
 
     /// The policy set in force.
@@ -66,15 +86,34 @@ impl Registry {
 
     /// Whether something is frozen by name; a freeze of everything is asked for by itself.
     pub fn is_frozen(&self, target: &FreezeTarget) -> bool {
-        self.frozen.contains(target)
+        self.frozen.contains_key(target)
     }
 
-    fn register(&mut self, item: &RegistryItem, at: UnixMs) {
+    /// What is frozen, and since when.
+    pub fn frozen(&self) -> impl Iterator<Item = (&FreezeTarget, &Registered)> {
+        self.frozen.iter()
+    }
+
+    /// Whether a Guardian has put something into quarantine, and nobody has lifted it.
+    pub fn is_quarantined(&self, target: &FreezeTarget) -> bool {
+        self.quarantined.contains_key(target)
+    }
+
+    /// What is in quarantine, and since when.
+    pub fn quarantined(&self) -> impl Iterator<Item = (&FreezeTarget, &Registered)> {
+        self.quarantined.iter()
+    }
+
+    fn register(&mut self, item: &RegistryItem, registered: Registered) {
         match item {
             RegistryItem::Key(key) => self.keys.enrol(key.clone()),
-            RegistryItem::RevokeKey(key) => self.keys.revoke(key, at),
+            RegistryItem::RevokeKey(revocation) => {
+                self.keys.revoke(&revocation.key, revocation.at.min(registered.at));
+            }
             RegistryItem::RevokeWrit(writ) => {
-                self.revoked_writs.insert_mut(*writ);
+                if !self.is_revoked(writ) {
+                    self.revoked_writs.insert_mut(*writ, registered);
+                }
             }
             RegistryItem::Policy(digest) => self.policy = Some(*digest),
             RegistryItem::Catalogue(digest) => self.catalogue = Some(*digest),
@@ -82,17 +121,24 @@ impl Registry {
                 self.limits.insert_mut(limit.tenant.clone(), limit.daily);
             }
             RegistryItem::Freeze(target) => {
-                self.frozen.insert_mut(target.clone());
+                self.frozen.insert_mut(target.clone(), registered);
             }
             RegistryItem::Unfreeze(target) => {
                 self.frozen.remove_mut(target);
+            }
+            RegistryItem::Quarantine(target) => {
+                self.quarantined.insert_mut(target.clone(), registered);
+            }
+            RegistryItem::Lift(target) => {
+                self.quarantined.remove_mut(target);
             }
         }
     }
 }
 
 impl State {
-    pub(super) fn registration(&mut self, body: &Registration, at: UnixMs) -> Result<(), Why> {
+    pub(super) fn registration(&mut self, body: &Registration, entry: &Entry) -> Result<(), Why> {
+        let at = entry.payload().at;
         if self.kind() != Some(TrajectoryKind::Registry) {
             return Err(Why::WrongKindOfTrajectory);
         }
@@ -110,7 +156,9 @@ impl State {
         if let RegistryItem::Key(key) = &statement.item {
             KeyId::parse(&key.key.to_string())?;
         }
-        self.registry.register(&statement.item, at);
+        let (key, note) = (statement.key, statement.note.clone());
+        let registered = Registered { at, key, note, seq: entry.seq() };
+        self.registry.register(&statement.item, registered);
         Ok(())
     }
 }

@@ -3,7 +3,9 @@
 use gesta_core::amounts::Budget;
 use gesta_core::body::{Attempt, Purpose, Registration};
 use gesta_core::digest::{Digest, WritId};
-use gesta_core::document::{FreezeTarget, RegistrationStatement, RegistryItem, TenantLimit};
+use gesta_core::document::{
+    FreezeTarget, KeyRevocation, RegistrationStatement, RegistryItem, TenantLimit,
+};
 use gesta_core::entry::Body;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
@@ -41,6 +43,7 @@ fn statement(
         at: scene.now,
         item,
         key: key.id(),
+        note: None,
         parent: scene.state().head().unwrap().id,
         registry: scene.state().trajectory(),
         type_: Tag::default(),
@@ -62,11 +65,11 @@ fn trusted(key: KeyId, role: Role) -> TrustedKey {
 }
 
 /// One of every item, freezes last.
-fn items(key: KeyId) -> [RegistryItem; 8] {
+fn items(key: KeyId) -> [RegistryItem; 10] {
     let tool = || FreezeTarget::Tool("pay.refund".parse().unwrap());
     [
         RegistryItem::Key(trusted(key, Role::Approver)),
-        RegistryItem::RevokeKey(key),
+        RegistryItem::RevokeKey(KeyRevocation { at: EPOCH, key }),
         RegistryItem::RevokeWrit(WritId::new(Digest::of(b"writ"))),
         RegistryItem::Policy(Digest::of(b"policy")),
         RegistryItem::Catalogue(Digest::of(b"tools")),
@@ -76,6 +79,8 @@ fn items(key: KeyId) -> [RegistryItem; 8] {
         }),
         RegistryItem::Freeze(tool()),
         RegistryItem::Unfreeze(tool()),
+        RegistryItem::Quarantine(tool()),
+        RegistryItem::Lift(tool()),
     ]
 }
 
@@ -114,7 +119,8 @@ fn every_item_changes_what_the_registry_says() {
     let mut scene = registry();
     let key = scene.cast.approver.id();
     let tool = FreezeTarget::Tool("pay.refund".parse().unwrap());
-    let [register, revoke, writ, policy, catalogue, limit, freeze, unfreeze] = items(key);
+    let [register, revoke, writ, policy, catalogue, limit, freeze, unfreeze, quarantine, lift] =
+        items(key);
     let owner = scene.cast.owner.clone();
     let mut add = |what: RegistryItem| {
         let body = item(&scene, &owner, what);
@@ -130,6 +136,9 @@ fn every_item_changes_what_the_registry_says() {
     let frozen = add(freeze);
     assert!(frozen.is_frozen(&tool) && !frozen.is_frozen(&FreezeTarget::All));
     assert!(!add(unfreeze).is_frozen(&tool));
+    let quarantined = add(quarantine);
+    assert!(quarantined.is_quarantined(&tool) && !quarantined.is_frozen(&tool));
+    assert!(!add(lift).is_quarantined(&tool));
 }
 
 #[test]
@@ -150,13 +159,40 @@ fn an_operator_stops_things_and_nothing_more() {
     let body = item(&scene, &scene.cast.owner, known);
     scene.adds(body);
     for what in items(scene.cast.approver.id()) {
-        let may = matches!(what, RegistryItem::Freeze(_) | RegistryItem::Unfreeze(_));
+        let may = matches!(
+            what,
+            RegistryItem::Freeze(_)
+                | RegistryItem::Unfreeze(_)
+                | RegistryItem::Quarantine(_)
+                | RegistryItem::Lift(_)
+        );
         let body = item(&scene, &operator, what);
         if may {
             scene.accepts(body);
         } else {
             let needed = "`owner`".to_owned();
             let distrust = Distrust::WrongRole { key: operator.id(), needed };
+            scene.refuses(body, Why::Signer(distrust));
+        }
+    }
+}
+
+#[test]
+fn a_guardian_puts_into_quarantine_and_nothing_more() {
+    let mut scene = registry();
+    let guardian = scene.cast.guardian.clone();
+    let known = RegistryItem::Key(trusted(guardian.id(), Role::Guardian));
+    let body = item(&scene, &scene.cast.owner, known);
+    scene.adds(body);
+    for what in items(scene.cast.approver.id()) {
+        let needed: Vec<_> = what.roles().iter().map(|role| format!("`{role}`")).collect();
+        let may = matches!(what, RegistryItem::Quarantine(_));
+        let body = item(&scene, &guardian, what);
+        if may {
+            scene.accepts(body);
+        } else {
+            let needed = needed.join(" or ");
+            let distrust = Distrust::WrongRole { key: guardian.id(), needed };
             scene.refuses(body, Why::Signer(distrust));
         }
     }
@@ -192,7 +228,11 @@ fn a_second_owner_counts_until_revoked_and_while_valid() {
     let distrust = Distrust::OutsideValidity { key: second.id(), at: stale.now };
     stale.refuses(policy(&stale), Why::Signer(distrust));
 
-    let body = item(&scene, &scene.cast.owner, RegistryItem::RevokeKey(second.id()));
+    let body = item(
+        &scene,
+        &scene.cast.owner,
+        RegistryItem::RevokeKey(KeyRevocation { at: scene.now, key: second.id() }),
+    );
     scene.adds(body);
     let distrust = Distrust::Revoked { key: second.id(), revoked_at: scene.now };
     scene.refuses(policy(&scene), Why::Signer(distrust));
@@ -241,7 +281,11 @@ fn a_revoked_key_stays_revoked_when_it_is_registered_again() {
     let enrol = RegistryItem::Key(trusted(second.id(), Role::Owner));
     let owner = scene.cast.owner.clone();
     scene.adds(item(&scene, &owner, enrol.clone()));
-    scene.adds(item(&scene, &owner, RegistryItem::RevokeKey(second.id())));
+    scene.adds(item(
+        &scene,
+        &owner,
+        RegistryItem::RevokeKey(KeyRevocation { at: scene.now, key: second.id() }),
+    ));
     scene.adds(item(&scene, &owner, enrol));
     assert!(scene.state().registry().keys().get(&second.id()).unwrap().revoked_at.is_some());
 }

@@ -1,9 +1,12 @@
 //! Opening a call: the frozen proposal, the decision, the permit, the seed.
 
 use gesta_core::digest::{DecisionId, Digest, IdempotencyKey, ProposalId, Seed, WritId};
-use gesta_core::document::{Decision, Permit, Reason, Verdict};
+use gesta_core::document::{Decision, Permit, Reason, Recovery, Verdict};
+use gesta_core::entry::Body;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::state::{Act, Failed, Why};
+use gesta_core::time::UnixMs;
+use gesta_core::writ::Effect;
 
 use crate::edit;
 use crate::scene::{Scene, nowhere, stands, step};
@@ -135,6 +138,45 @@ fn a_rejection_rests_on_a_denying_decision() {
     check("reason", |decision| decision.reason = None);
     check("parent", |decision| decision.parent = nowhere());
     check("proposal", |decision| decision.proposal = ProposalId::new(Digest::of(b"other")));
+}
+
+/// A refusal that may pass leaves the step where it stood: it is proposed again, not before its time.
+#[test]
+fn a_held_step_is_proposed_again() {
+    let mut scene = Scene::session();
+    let held = |scene: &Scene, reason: Reason, at: UnixMs| {
+        let rejection = scene.body(Act::Reject, "charge");
+        let rejection =
+            edit::decision(&scene.cast, rejection, |decision| decision.reason = Some(reason));
+        let rejection = edit::receipt(&scene.cast, rejection, |receipt| {
+            receipt.result = gesta_core::document::ReceiptResult::Refused { reason };
+        });
+        let Body::Rejection(mut rejection) = rejection else { panic!() };
+        rejection.retry_at = Some(at);
+        Body::Rejection(rejection)
+    };
+    let (now, later) = (scene.now, scene.now.plus(10));
+    for reason in [Reason::PolicyDenied, Reason::InvalidAuthority, Reason::BudgetExhausted] {
+        scene.refuses(held(&scene, reason, later), Why::RetryAt);
+    }
+    scene.refuses(held(&scene, Reason::ToolFrozen, UnixMs(now.0 - 1)), Why::RetryAt);
+    scene.accepts(held(&scene, Reason::TemporalIntervention, later));
+    scene.adds(held(&scene, Reason::ToolFrozen, later));
+    assert_eq!(scene.state().step(&step("charge")).unwrap().status.as_str(), "idle");
+    scene.refuses(scene.started("charge"), Why::Resting(step("charge")));
+    scene.later(10);
+    scene.accepts(scene.started("charge"));
+    // Nothing was frozen by it: other arguments may be proposed.
+    let other = edit::proposal(&scene, scene.body(Act::Reject, "charge"), edit::other_args);
+    scene.accepts(other);
+
+    // Of a call of unknown outcome the doubt stays, and so does the way out.
+    let mut scene = Scene::session().calling(Effect::External, Recovery::Keyed);
+    scene.opens("charge");
+    scene.does(Act::Fail(Failed::RetryableUnknown), "charge");
+    scene.adds(held(&scene, Reason::ToolFrozen, scene.now.plus(10)));
+    assert_eq!(scene.state().step(&step("charge")).unwrap().status.as_str(), "of unknown outcome");
+    scene.accepts(scene.body(Act::Doubt, "charge"));
 }
 
 #[test]

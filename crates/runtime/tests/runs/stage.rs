@@ -51,6 +51,7 @@ impl Scene {
             store,
             worker: name.parse().unwrap(),
             key: Self::worker_key(),
+            guardian: None,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(REGISTRY),
             config: Digest::of(b"test"),

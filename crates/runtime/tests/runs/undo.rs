@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use gesta_core::document::{Outcome, Recovery, ResolutionVerdict};
 use gesta_core::entry::Body;
-use gesta_core::guardian::Rate;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
 use gesta_core::projection::ParkedOn;
 use gesta_core::sample::person;
+use gesta_core::temporal::{Grade, Rule};
 use gesta_core::writ::Effect;
 use gesta_runtime::jobs::{self, Cancelled, Finding};
 use gesta_runtime::tools::{
@@ -283,7 +283,8 @@ async fn an_undo_that_fails_waits_for_a_person_who_tries_again_or_gives_up() {
 async fn an_undo_that_the_guardian_refuses_waits_for_a_person() {
     let diary = Diary::default();
     let mut scene = Scene::new(tools(&diary, unbook()).build().unwrap()).await;
-    scene.options.rate = Some(Rate { calls: 3, per_ms: 60_000 });
+    let then = Grade::Interrupt;
+    scene.options.temporal.trajectory = vec![Rule { calls: 3, per_ms: 60_000, then }];
     let trajectory = cancelled(&scene, true).await;
     assert_eq!(scene.drive(trajectory).await, Left::Parked);
     assert_eq!(parked_on(&scene, ParkedOn::Undo).await, ["first/undo"], "one call was left");
@@ -442,7 +443,8 @@ async fn a_call_of_unknown_outcome_that_may_not_be_sent_again_is_in_doubt() {
         Err::<Value, _>(FunctionError::unknown("the line went dead"))
     });
     let mut scene = Scene::new(tools.build().unwrap()).await;
-    scene.options.rate = Some(Rate { calls: 1, per_ms: 600_000 });
+    let then = Grade::Interrupt;
+    scene.options.temporal.trajectory = vec![Rule { calls: 1, per_ms: 600_000, then }];
     let job = "job: pay\nsteps:\n  - { id: it, tool: pay, args: {} }\n";
     let (left, ran) = scene.run(job, &[]).await;
     assert_eq!(left, Left::Parked, "{:?}", ran.kinds());

@@ -187,6 +187,7 @@ impl Life {
                 store: Arc::new(store),
                 worker: format!("worker-{}-{birth}", self.number).parse().unwrap(),
                 key: Scene::worker_key(),
+                guardian: None,
                 catalogue: Arc::new(self.outside.tools(&health, lacks)),
                 registry: Some(REGISTRY),
                 config: Digest::of(b"test"),

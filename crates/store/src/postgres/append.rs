@@ -130,7 +130,7 @@ impl Found {
             Fence::Attempt(mine) if self.attempt > mine => {
                 AppendError::FenceLost { attempt: self.attempt }
             }
-            _ => AppendError::Conflict { head: self.head },
+            _ => AppendError::lost(admitted, self.head),
         })
     }
 }
@@ -156,6 +156,9 @@ struct Columns<'a> {
     ended: Vec<bool>,
     rank: Vec<i16>,
     tools: Vec<String>,
+    under: Vec<Option<Vec<u8>>>,
+    under_seq: Vec<Option<i64>>,
+    under_id: Vec<Option<Vec<u8>>>,
     entry_trajectory: Vec<Vec<u8>>,
     entry_seq: Vec<i64>,
     entry_id: Vec<Vec<u8>>,
@@ -201,6 +204,10 @@ impl<'a> Columns<'a> {
         self.ended.push(summary.status.ended());
         self.rank.push(claims::rank(summary.priority));
         self.tools.push(claims::joined(&summary.tools));
+        let under = admitted.under();
+        self.under.push(under.map(|(other, _)| bytes(other)));
+        self.under_seq.push(under.map(|(_, head)| bigint(head.seq)).transpose()?);
+        self.under_id.push(under.map(|(_, head)| head.id.as_bytes().to_vec()));
         Ok(())
     }
 
@@ -258,6 +265,7 @@ impl<'a> Columns<'a> {
         ];
         params.extend(self.parked.params());
         params.extend([&self.rank as &(dyn ToSql + Sync), &self.tools]);
+        params.extend([&self.under as &(dyn ToSql + Sync), &self.under_seq, &self.under_id]);
         params
     }
 }

@@ -48,10 +48,17 @@ pub(super) fn append(db: &Connection, admitted: &Admitted) -> Result<Result<Head
         Fence::Attempt(attempt) => Some(attempt),
         Fence::Open => None,
     };
-    let won = match admitted.expected() {
-        None => begin_trajectory(db, trajectory, admitted.head(), projection)?,
-        Some(expected) => move_head(db, trajectory, expected, fence, admitted.head(), projection)?,
+    let stands = match admitted.under() {
+        Some((other, head)) => head_and_attempt(db, other)?.is_some_and(|(now, _)| now == head),
+        None => true,
     };
+    let won = stands
+        && match admitted.expected() {
+            None => begin_trajectory(db, trajectory, admitted.head(), projection)?,
+            Some(expected) => {
+                move_head(db, trajectory, expected, fence, admitted.head(), projection)?
+            }
+        };
     if !won {
         return lost(db, admitted);
     }
@@ -92,11 +99,11 @@ fn lost(db: &Connection, admitted: &Admitted) -> Result<Result<Head, AppendError
         return Ok(Ok(admitted.head()));
     }
     let Some((head, attempt)) = head_and_attempt(db, trajectory)? else {
-        return Ok(Err(AppendError::Conflict { head: None }));
+        return Ok(Err(AppendError::lost(admitted, None)));
     };
     Ok(Err(match admitted.fence() {
         Fence::Attempt(mine) if attempt > mine => AppendError::FenceLost { attempt },
-        _ => AppendError::Conflict { head: Some(head) },
+        _ => AppendError::lost(admitted, Some(head)),
     }))
 }
 

@@ -178,3 +178,27 @@ pub(crate) async fn many_trajectories_grow_side_by_side(subject: Subject) {
         job.await.unwrap();
     }
 }
+
+/// An append that depends on the head of another trajectory is refused once that has moved; one that was
+/// stored before counts all the same.
+pub(crate) async fn what_was_decided_under_another_registry_is_outdated(subject: Subject) {
+    let store = &subject.store;
+    let at = subject.now().await;
+    let (mut job, mut registry) = (Job::new(1, at), Job::new(2, at));
+    store.append(job.begin()).await.unwrap();
+    let first = store.append(registry.begin()).await.unwrap();
+    let under = (registry.id(), first);
+    let stored = job.signal_under("while-it-stands", under);
+    assert_eq!(store.append(stored.clone()).await, Ok(stored.head()));
+    let second = store.append(registry.signal("moves")).await.unwrap();
+    let outdated = Err(AppendError::Outdated { registry: registry.id() });
+    assert_eq!(store.append(job.clone().signal_under("too-late", under)).await, outdated);
+    let nowhere = (Job::new(3, at).id(), first);
+    let lost = Err(AppendError::Outdated { registry: nowhere.0 });
+    assert_eq!(store.append(job.clone().signal_under("of-nothing", nowhere)).await, lost);
+    assert_eq!(store.append(stored.clone()).await, Ok(stored.head()), "it is there");
+    let row = store.trajectory(job.id()).await.unwrap().unwrap();
+    assert_eq!((row.head, row.summary), (stored.head(), job.state.summary().unwrap()));
+    let next = job.signal_under("decided-again", (registry.id(), second));
+    assert_eq!(store.append(next.clone()).await, Ok(next.head()));
+}

@@ -10,7 +10,7 @@ use gesta_core::body::{
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId, Seed};
 use gesta_core::document::{CallResult, Certainty, EffectReport, Environment, Failing};
-use gesta_core::entry::{Author, Body};
+use gesta_core::entry::{Author, Body, Head};
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
 use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
@@ -128,6 +128,16 @@ impl Job {
             unparked: Vec::new(),
             parked: self.state.parked().collect(),
         }
+    }
+
+    /// As [`Self::signal`], as long as another trajectory has this head.
+    pub(crate) fn signal_under(&mut self, id: &str, under: (TrajectoryId, Head)) -> Admitted {
+        let mut admission = self.state.admit();
+        admission.push(self.at, operator(), signal(id)).unwrap();
+        admission.under(under.0, under.1);
+        let (admitted, state) = admission.finish().unwrap();
+        self.state = state;
+        admitted
     }
 
     fn admit(&mut self, by: &Author, bodies: impl IntoIterator<Item = Body>) -> Admitted {

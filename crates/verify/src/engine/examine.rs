@@ -5,17 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use gesta_core::amounts::Amounts;
-use gesta_core::body::{DelegationResult, End};
+use gesta_core::body::{DelegationResult, End, Purpose};
 use gesta_core::digest::{Digest, EntryId, WritId};
+use gesta_core::document::Decision;
 use gesta_core::entry::{Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
-use gesta_core::state::State;
+use gesta_core::signed::Signed;
+use gesta_core::state::{Registry, State};
 use gesta_core::trust::Keyring;
 use gesta_core::verification::{Class, Finding, Verifier};
+use gesta_core::writ::Writ;
 
-use super::{Audit, Begins, RegistryHeads};
+use super::{Audit, Begins, Registries, Standing};
 use crate::report::NotChecked;
 
+/// How far the clocks of those who revoke and those who decide may differ.
+const SKEW_MS: u64 = 5 * 60 * 1000;
 /// How often progress is told.
 const PROGRESS_EVERY: u64 = 1024;
 
@@ -42,7 +47,7 @@ pub(super) struct Examined {
     /// For a child: its last entries, from the one that ended it on.
     pub(super) closing: Vec<Closing>,
     /// For a registry: what it says, and its ids.
-    pub(super) registry: Option<(Keyring, Vec<EntryId>)>,
+    pub(super) registry: Option<(Registry, Vec<EntryId>)>,
 }
 
 /// An entry that another trajectory names.
@@ -145,7 +150,7 @@ impl Audit<'_> {
         &self,
         trajectory: TrajectoryId,
         keyring: &Keyring,
-        heads: &RegistryHeads<'_>,
+        heads: &Registries<'_>,
     ) -> Examined {
         let mut examined = Examined::new(trajectory);
         let state = match self.initial_state(trajectory, keyring) {
@@ -190,7 +195,7 @@ impl Audit<'_> {
             examined.bad = self.check_head(&examined);
         }
         if self.is_registry(trajectory) {
-            examined.registry = Some((verifier.state().registry().keys().clone(), notes.ids));
+            examined.registry = Some((verifier.state().registry().clone(), notes.ids));
         }
         examined
     }
@@ -287,20 +292,35 @@ impl Audit<'_> {
     }
 }
 
+/// The writs of a mandate.
+fn writs(body: &Body) -> Vec<WritId> {
+    let mandate = match body {
+        Body::Root(root) => match &root.purpose {
+            Purpose::Job(mandate) | Purpose::Session(mandate) => mandate,
+            Purpose::Registry { .. } => return Vec::new(),
+        },
+        Body::Branch(branch) => &branch.mandate,
+        _ => return Vec::new(),
+    };
+    mandate.writs.iter().map(Signed::<Writ>::id).collect()
+}
+
 /// What is noted of each entry besides that it holds.
 struct Notes<'a> {
     audit: &'a Audit<'a>,
     wanted: Option<&'a BTreeSet<EntryId>>,
     is_child: bool,
     is_registry: bool,
-    /// The registry that decisions name heads of.
-    registry: Option<&'a [EntryId]>,
+    /// The registry that decisions name heads of, and what it says in the end.
+    registry: Option<Standing<'a>>,
+    /// The writs that everything here is done under.
+    writs: Vec<WritId>,
     ids: Vec<EntryId>,
     answer: Option<Digest>,
 }
 
 impl<'a> Notes<'a> {
-    fn new(audit: &'a Audit<'a>, trajectory: TrajectoryId, heads: &RegistryHeads<'a>) -> Self {
+    fn new(audit: &'a Audit<'a>, trajectory: TrajectoryId, heads: &Registries<'a>) -> Self {
         let beginning = audit.beginnings.get(&trajectory);
         let registry = beginning.and_then(|beginning| beginning.registry.as_ref());
         Self {
@@ -309,6 +329,7 @@ impl<'a> Notes<'a> {
             is_child: beginning.is_some_and(|beginning| beginning.delegated_by.is_some()),
             is_registry: audit.is_registry(trajectory),
             registry: registry.and_then(|registry| heads.get(&registry.trajectory)).copied(),
+            writs: Vec::new(),
             ids: Vec::new(),
             answer: None,
         }
@@ -329,8 +350,14 @@ impl<'a> Notes<'a> {
             examined.seen.insert(at.id, Seen { seq: at.seq, delegates });
         }
         match body {
-            Body::Root(_) | Body::Branch(_) => self.mandate(at, examined),
-            Body::Started(body) => self.head(body.decision.doc().registry, at, examined),
+            Body::Root(_) | Body::Branch(_) => {
+                self.writs = writs(body);
+                self.mandate(at, examined);
+            }
+            Body::Started(body) => {
+                self.head(body.decision.doc().registry, at, examined);
+                self.revoked(body.decision.doc(), at, examined);
+            }
             Body::Rejection(body) => self.head(body.decision.doc().registry, at, examined),
             Body::PendingApproval(body) => self.head(body.decision.doc().registry, at, examined),
             Body::Delegation(body) => {
@@ -367,9 +394,26 @@ impl<'a> Notes<'a> {
         }
     }
 
+    /// A call that was allowed under a writ after the writ, or one above it, was revoked: it was
+    /// decided on a registry that knew, or at a time when every worker had to know.
+    fn revoked(&self, decision: &Decision, at: Head, examined: &mut Examined) {
+        let Some(Standing { says, .. }) = self.registry else { return };
+        for writ in &self.writs {
+            let Some(revocation) = says.revocation(writ) else { continue };
+            let knew = decision.registry.is_some_and(|head| head.seq >= revocation.seq);
+            if knew || decision.at > revocation.at.plus(SKEW_MS) {
+                let what = format!("it was allowed under the writ `{writ}` after that was revoked");
+                let finding = examined.finding(Class::Tampered, "revoked_writ", Some(at), what);
+                examined.beside.push(finding);
+            }
+        }
+    }
+
     /// A head of the registry that an entry names: the registry must have it there.
     fn head(&self, named: Option<Head>, at: Head, examined: &mut Examined) {
-        let (Some(named), Some(registry)) = (named, self.registry) else { return };
+        let (Some(named), Some(Standing { ids: registry, .. })) = (named, self.registry) else {
+            return;
+        };
         examined.links += 1;
         let found = usize::try_from(named.seq).ok().and_then(|seq| registry.get(seq));
         let what = match found {

@@ -29,6 +29,7 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
+use gesta_core::state::Registry;
 use gesta_core::trust::Keyring;
 use gesta_core::verification::Finding;
 
@@ -115,9 +116,9 @@ pub fn verify(chains: &dyn Chains, trust: &Keyring, options: &Options<'_>) -> Re
     let mut keyring = trust.clone();
     let mut heads = BTreeMap::new();
     for registry in &standing {
-        if let Some((keys, ids)) = registry.registry.as_ref().filter(|_| registry.is_sound()) {
-            keyring.extend(keys);
-            heads.insert(registry.trajectory, ids.as_slice());
+        if let Some((says, ids)) = registry.registry.as_ref().filter(|_| registry.is_sound()) {
+            keyring.extend(says.keys());
+            heads.insert(registry.trajectory, Standing { ids, says });
         }
     }
 
@@ -143,8 +144,15 @@ struct Audit<'a> {
     bytes: AtomicU64,
 }
 
-/// The ids of the entries of each sound registry, by number.
-type RegistryHeads<'a> = BTreeMap<TrajectoryId, &'a [EntryId]>;
+/// A sound registry: the ids of its entries, by number, and what it says in the end.
+#[derive(Clone, Copy)]
+struct Standing<'a> {
+    ids: &'a [EntryId],
+    says: &'a Registry,
+}
+
+/// The sound registries.
+type Registries<'a> = BTreeMap<TrajectoryId, Standing<'a>>;
 
 impl<'a> Audit<'a> {
     fn new(chains: &'a dyn Chains, options: &'a Options<'a>, all: &[TrajectoryId]) -> Self {

@@ -29,6 +29,14 @@ fn a_good_bundle_is_sound() {
     assert!(report.not_checked.is_empty());
 }
 
+/// What was allowed before the writ was revoked stays as it is.
+#[test]
+fn a_revocation_does_not_reach_back() {
+    let twists = scene::Twists { revoke_writ: true, revoke_later: true, ..Default::default() };
+    let report = report(Scene::with(&twists).bundle());
+    assert_eq!(report.verdict, Verdict::Sound, "{report}");
+}
+
 #[test]
 fn the_same_trajectories_give_the_same_bytes() {
     let bundle = Scene::new().bundle();

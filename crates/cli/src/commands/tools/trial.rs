@@ -167,7 +167,8 @@ fn submit(
     let policy = PolicyDocument::new(vec![PolicyFile { name, text }], BTreeMap::new(), tools);
     let owner = workshop.owner()?;
     session.wait(policies::publish(&workshop.store, workshop.registry, &policy, &owner))?;
-    let (trajectory, _) = session.wait(workshop.submit(&job, None))?;
+    let (writs, holder) = workshop.authority(session, None)?;
+    let (trajectory, _) = session.wait(workshop.submit(&job, None, (writs, &holder)))?;
     Ok(trajectory)
 }
 

@@ -5,17 +5,22 @@
 -- it then is, so of two that expect the same head one wins. No row is both deleted and inserted:
 -- `unparked` holds no step that `parked` holds.
 --
+-- What was decided under a registry (`under`) wins only while the registry's head, in the same snapshot,
+-- is the one that it was decided on.
+--
 -- `IS TRUE` keeps the planner from turning the look-up among the winners into a join.
 WITH want AS MATERIALIZED (
     SELECT *
     FROM unnest(
         $1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bytea[],
         $7::bigint[], $8::text[], $9::text[], $10::text[], $11::text[], $12::boolean[],
-        $13::bigint[], $14::bigint[], $15::bigint[], $16::boolean[], $30::smallint[], $31::text[]
+        $13::bigint[], $14::bigint[], $15::bigint[], $16::boolean[], $30::smallint[], $31::text[],
+        $32::bytea[], $33::bigint[], $34::bytea[]
     ) AS w (
         trajectory, expected_seq, expected_id, fence, head_seq, head_id,
         attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, ended, rank, tools
+        wake_at, begun_at, changed_at, ended, rank, tools,
+        under, under_seq, under_id
     )
 ),
 moved AS (
@@ -41,6 +46,9 @@ moved AS (
         AND t.head_seq = w.expected_seq
         AND t.head_id = w.expected_id
         AND (w.fence IS NULL OR t.attempt = w.fence)
+        AND (w.under IS NULL OR (w.under_seq, w.under_id) IN (
+            SELECT r.head_seq, r.head_id FROM trajectories AS r WHERE r.trajectory = w.under
+        ))
     RETURNING t.trajectory
 ),
 begun AS (
@@ -55,6 +63,9 @@ begun AS (
         CASE WHEN NOT runnable AND NOT ended THEN wake_at END
     FROM want
     WHERE expected_seq IS NULL
+        AND (under IS NULL OR (under_seq, under_id) IN (
+            SELECT r.head_seq, r.head_id FROM trajectories AS r WHERE r.trajectory = under
+        ))
     ON CONFLICT (trajectory) DO NOTHING
     RETURNING trajectory
 ),

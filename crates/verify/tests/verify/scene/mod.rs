@@ -8,7 +8,7 @@ use gesta_core::body::{
 };
 use gesta_core::content::{BlobRef, Content};
 use gesta_core::digest::{Digest, EntryId, Seed};
-use gesta_core::document::RegistryItem;
+use gesta_core::document::{KeyRevocation, RegistryItem};
 use gesta_core::entry::{Author, Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
@@ -89,6 +89,10 @@ pub(crate) struct Twists {
     pub(crate) guardian: Option<PrivateKey>,
     /// The registry revokes the guardian.
     pub(crate) revoke_guardian: bool,
+    /// The registry revokes the writ that all others are narrowed from.
+    pub(crate) revoke_writ: bool,
+    /// It does so after the job's decision.
+    pub(crate) revoke_later: bool,
     /// The job names a head that the registry does not have.
     pub(crate) foreign_registry_head: bool,
     /// A decision names a head that the registry does not have.
@@ -138,7 +142,8 @@ impl Scene {
     pub(crate) fn with(twists: &Twists) -> Self {
         let mut cast = cast();
         let registry = registry(&cast, twists);
-        let head = registry.state.head().unwrap();
+        let last = registry.entries.iter().rev().nth(usize::from(twists.revoke_later));
+        let head = last.unwrap().head();
         if let Some(key) = &twists.guardian {
             cast.guardian = key.clone();
         }
@@ -205,7 +210,12 @@ fn registry(cast: &Cast, twists: &Twists) -> Chain {
         chain.add(by.clone(), body);
     }
     if twists.revoke_guardian {
-        let item = RegistryItem::RevokeKey(cast.guardian.id());
+        let item = RegistryItem::RevokeKey(KeyRevocation { at: EPOCH, key: cast.guardian.id() });
+        let body = cast.registration(&chain.state, item, EPOCH).unwrap();
+        chain.add(by.clone(), body);
+    }
+    if twists.revoke_writ {
+        let item = RegistryItem::RevokeWrit(cast.standing_writ().unwrap().id());
         let body = cast.registration(&chain.state, item, EPOCH).unwrap();
         chain.add(by, body);
     }

@@ -249,6 +249,11 @@ fn changed_links() -> Vec<Case> {
             twisted(&Twists { foreign_decision_head: true, ..none.clone() }),
             in_job("registry_head", 3),
         ),
+        case(
+            "revoked-writ",
+            twisted(&Twists { revoke_writ: true, ..none.clone() }),
+            in_job("revoked_writ", 3),
+        ),
         case("registry-cut", lines(REGISTRY, true, |l| drop(l.pop())), in_job("registry_head", 0)),
         case(
             "other-spending",

@@ -1,0 +1,206 @@
+//! `gesta writ`, and jobs under writs of their own.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::world::World;
+
+const TOOLS: &str = "\
+[tools.slow]\neffect = \"read\"\ntimeout = \"50s\"\n\
+driver.process = { command = \"echo reached > reached; cat pause\", shell = true, env = [\"PATH\"] }\n\
+[tools.\"pay.refund\"]\neffect = \"external\"\ntimeout = \"50s\"\n\
+driver.process = { command = \"echo paid >> paid; echo 1\", shell = true, env = [\"PATH\"] }\n";
+const PAY: &str = "job: pay\nsteps:\n  - { id: it, tool: pay.refund }\n";
+const TWO: &str = "\
+job: two
+steps:
+  - { id: first, tool: slow }
+  - { id: second, tool: pay.refund, needs: [first] }
+";
+
+fn scene(job: &str) -> World {
+    let world = World::with_tools(TOOLS);
+    world.write("job.yaml", job);
+    world.fifo("reached");
+    world.fifo("pause");
+    world
+}
+
+fn paid(world: &World) -> usize {
+    std::fs::read_to_string(world.path("paid")).map_or(0, |text| text.lines().count())
+}
+
+#[track_caller]
+fn issue(world: &World, more: &[&str]) {
+    let issue = ["writ", "issue", "--effect", "external", "-o", "w.json"];
+    world.gesta(&[&issue[..], more].concat()).ok();
+}
+
+fn refusal(world: &World) -> Value {
+    let rejections = world.bodies(&world.job(), "rejection");
+    let trace = rejections[0]["decision"]["doc"]["trace"].as_array().unwrap().clone();
+    trace.last().unwrap().clone()
+}
+
+#[test]
+fn a_job_runs_under_a_writ_that_roots_only_it() {
+    let world = scene(PAY);
+    issue(&world, &["--tools", "pay.*", "--budget", "calls=3", "--depth", "2"]);
+    let narrow = ["writ", "attenuate", "w.json", "--tools", "pay.refund", "--budget", "calls=1"];
+    world.gesta(&[&narrow[..], &["--principal", "agent:ada", "-o", "n.json"]].concat()).ok();
+    let ran = world.gesta(&["run", "job.yaml", "--writ", "n.json", "--json"]).json();
+    let id = ran["trajectory"].as_str().unwrap();
+    let root = &world.bodies(id, "root")[0];
+    assert_eq!(root["principal"], "agent:ada");
+    let writs = root["purpose"]["job"]["writs"].as_array().unwrap();
+    assert_eq!(writs.len(), 3);
+    assert_eq!(writs[2]["doc"]["trajectory"], id);
+    assert_eq!(writs[2]["doc"]["budget"]["calls"], 1);
+    world.gesta(&["verify"]).ok();
+
+    // The depth is used up: no third writ below the second.
+    let deeper = world.gesta(&["writ", "attenuate", "n.json", "-o", "d.json"]);
+    deeper.expect(0);
+    let refused = world.gesta(&["run", "job.yaml", "--writ", "d.json"]).expect(1);
+    assert!(refused.err.contains("may not be narrowed any further"), "{}", refused.err);
+}
+
+#[test]
+fn what_a_writ_does_not_allow_is_not_done() {
+    let world = scene(PAY);
+    issue(&world, &["--tools", "mail.*"]);
+    let refused = world.gesta(&["run", "job.yaml", "--writ", "w.json"]).expect(1);
+    assert!(refused.err.contains("tool `pay.refund` is not in the parent writ"), "{}", refused.err);
+    assert_eq!(paid(&world), 0);
+}
+
+#[test]
+fn a_writ_only_narrows_and_says_what_would_widen() {
+    let world = scene(PAY);
+    issue(&world, &["--tools", "pay.*", "--budget", "calls=3", "--days", "2", "--depth", "3"]);
+    let widens = |more: &[&str], what: &str| {
+        let refused = world.gesta(&[&["writ", "attenuate", "w.json"], more].concat());
+        assert_ne!(refused.code, Some(0), "{more:?}");
+        assert!(refused.err.contains(what), "{more:?}: {}", refused.err);
+    };
+    widens(&["--tools", "mail.send"], "tool `mail.send` is not in the parent writ");
+    widens(&["--effect", "irreversible"], "effect `irreversible` is above the parent's ceiling");
+    widens(&["--budget", "calls=4"], "budget `calls` exceeds the parent's");
+    widens(&["--days", "3"], "the window reaches outside the parent's");
+    widens(&["--depth", "3"], "depth 3 is not below the parent's 3");
+}
+
+#[test]
+fn a_writ_is_readable() {
+    let world = scene(PAY);
+    issue(&world, &["--tools", "pay.*", "--budget", "calls=3", "--principal", "agent:ada"]);
+    let shown = world.gesta(&["writ", "inspect", "w.json"]).ok();
+    for line in [
+        "principal  agent:ada",
+        "tools      pay.*",
+        "effect     up to external",
+        "budget     calls 3",
+        "holder     owner",
+        "counts     yes",
+    ] {
+        assert!(shown.contains(line), "{line}:\n{shown}");
+    }
+    world.gesta(&["writ", "revoke", "w.json", "--reason", "over"]).ok();
+    let shown = world.gesta(&["writ", "inspect", "w.json", "--json"]).json();
+    assert_eq!(shown["counts"], false);
+    assert!(shown["chain"][0]["revoked_at"].is_u64(), "{shown}");
+    let refused = world.gesta(&["run", "job.yaml", "--writ", "w.json"]).expect(1);
+    assert!(refused.err.contains("was revoked"), "{}", refused.err);
+    world.gesta(&["writ", "revoke", "w.json"]).expect(1);
+}
+
+/// Only whom the registry trusts with it issues writs.
+#[test]
+fn a_strangers_writ_does_not_count() {
+    let (world, other) = (scene(PAY), scene(PAY));
+    issue(&other, &["--tools", "*"]);
+    std::fs::copy(other.path("w.json"), world.path("w.json")).unwrap();
+    std::fs::copy(other.path("keys/owner.pem"), world.path("keys/other.pem")).unwrap();
+    let refused = world.gesta(&["run", "job.yaml", "--writ", "w.json"]).expect(1);
+    assert!(refused.err.contains("is not in the trust root"), "{}", refused.err);
+    let worker = ["writ", "issue", "--tools", "*", "--key", "worker"];
+    assert!(world.gesta(&worker).expect(1).err.contains("may not issue writs"));
+}
+
+/// The writ above is revoked while the job is at its first step: the next call is refused, the first is
+/// recorded, and whoever verifies agrees.
+#[test]
+fn revoking_a_writ_reaches_what_was_narrowed_from_it() {
+    let world = scene(TWO);
+    issue(&world, &["--tools", "*"]);
+    world.gesta(&["writ", "attenuate", "w.json", "-o", "n.json"]).ok();
+    world.gesta(&["submit", "job.yaml", "--writ", "n.json"]).ok();
+    let mut worker = world.start(&["worker"]);
+    world.hear("reached");
+    world.gesta(&["writ", "revoke", "w.json"]).ok();
+    std::fs::write(world.path("pause"), "7\n").unwrap();
+    worker.says(": failed");
+    worker.signal(Signal::TERM);
+    worker.ends();
+    assert_eq!(paid(&world), 0);
+    let last = refusal(&world);
+    assert_eq!(last["stage"], "authority");
+    assert!(last["found"]["refused"].as_str().unwrap().contains("was revoked"), "{last}");
+    let commits = world.bodies(&world.job(), "commit");
+    assert_eq!(commits[0]["step"], "first");
+    world.gesta(&["verify"]).ok();
+}
+
+/// A writ that ends in the middle of a job stops the next call, and not the record of the one under way.
+#[test]
+fn expiry_stops_the_next_call_and_not_the_record() {
+    let world = scene(TWO);
+    issue(&world, &["--tools", "*", "--seconds", "2"]);
+    world.gesta(&["submit", "job.yaml", "--writ", "w.json"]).ok();
+    let mut worker = world.start(&["worker"]);
+    world.hear("reached");
+    let begun = std::time::Instant::now();
+    let over = || {
+        !world.gesta(&["writ", "inspect", "w.json", "--json"]).json()["counts"].as_bool().unwrap()
+    };
+    while !over() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+    std::fs::write(world.path("pause"), "7\n").unwrap();
+    worker.says(": failed");
+    worker.signal(Signal::TERM);
+    worker.ends();
+    assert_eq!(paid(&world), 0);
+    assert_eq!(refusal(&world)["found"]["refused"], "the writ is not valid now");
+    assert_eq!(world.bodies(&world.job(), "commit")[0]["step"], "first");
+    world.gesta(&["verify"]).ok();
+}
+
+/// A call of unknown outcome whose writ has been revoked stays in doubt.
+#[test]
+fn a_doubt_stays_a_doubt_when_the_writ_is_gone() {
+    let tools = TOOLS.replace(
+        "[tools.slow]\neffect = \"read\"",
+        "[tools.slow]\neffect = \"external\"\nrecovery = \"keyed_concurrent\"",
+    );
+    let world = World::with_tools(&tools);
+    world.write("job.yaml", TWO);
+    world.fifo("reached");
+    world.fifo("pause");
+    issue(&world, &["--tools", "*"]);
+    world.gesta(&["submit", "job.yaml", "--writ", "w.json"]).ok();
+    let first = world.start(&["worker"]);
+    world.hear("reached");
+    first.kill();
+    world.gesta(&["writ", "revoke", "w.json"]).ok();
+    let mut second = world.start(&["worker"]);
+    second.says("in doubt");
+    let listed = world.gesta(&["doubts"]).ok();
+    assert!(listed.contains("first"), "{listed}");
+    second.signal(Signal::TERM);
+    second.ends();
+    assert_eq!(paid(&world), 0);
+    world.gesta(&["verify"]).ok();
+}

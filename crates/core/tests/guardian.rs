@@ -1,0 +1,293 @@
+//! The Guardian, stage by stage: what each refuses, with which code, and that nothing outside the writ is
+//! ever allowed.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::body::{Proposal, Purpose};
+use gesta_core::digest::WritId;
+use gesta_core::document::{FreezeTarget, Reason, RegistryItem, Verdict};
+use gesta_core::guardian::{Hold, Inputs, Judgement, ToolFacts, judge};
+use gesta_core::ids::TrajectoryId;
+use gesta_core::json::Canon;
+use gesta_core::sample::{Cast, EPOCH, author};
+use gesta_core::signed::Signed;
+use gesta_core::state::{Act, State};
+use gesta_core::temporal::{Grade, Pace, Rule, Whose};
+use gesta_core::time::UnixMs;
+use gesta_core::writ::{Effect, Writ};
+use proptest::prelude::*;
+
+const ID: TrajectoryId = TrajectoryId::from_bytes([7; 16]);
+const REGISTRY: TrajectoryId = TrajectoryId::from_bytes([8; 16]);
+const STAGES: [&str; 7] =
+    ["tool", "authority", "types", "preconditions", "budget", "temporal", "envelope"];
+
+/// A session under an edited writ, and the ids of its writs.
+fn session(edit: impl FnOnce(&mut Writ)) -> (State, Vec<WritId>) {
+    let cast = Cast::new(1);
+    let mut mandate = cast.mandate(ID).unwrap();
+    let mut leaf = mandate.writs[1].doc().clone();
+    edit(&mut leaf);
+    mandate.writs[1] = Signed::sign(leaf, &cast.agent).unwrap();
+    let writs = mandate.writs.iter().map(Signed::<Writ>::id).collect();
+    let mut admission = State::new(ID).admit();
+    let by = author(admission.state(), Act::Begin).unwrap();
+    admission.push(EPOCH, by, cast.root(Purpose::Session(mandate)).unwrap()).unwrap();
+    (admission.state().clone(), writs)
+}
+
+/// A registry that says this.
+fn registry(items: &[RegistryItem]) -> State {
+    let cast = Cast::new(1);
+    let mut admission = State::new(REGISTRY).admit();
+    let by = author(admission.state(), Act::Begin).unwrap();
+    admission.push(EPOCH, by.clone(), cast.registry_root().unwrap()).unwrap();
+    for item in items {
+        let body = cast.registration(admission.state(), item.clone(), EPOCH).unwrap();
+        admission.push(EPOCH, by.clone(), body).unwrap();
+    }
+    admission.state().clone()
+}
+
+fn proposal(tool: &str, args: &str) -> Proposal {
+    Proposal {
+        args: Canon::parse(args.as_bytes()).unwrap(),
+        step: "it".parse().unwrap(),
+        tool: tool.parse().unwrap(),
+    }
+}
+
+/// Inputs under which everything is allowed.
+fn inputs(writs: &[WritId]) -> Inputs<'_> {
+    Inputs {
+        now: EPOCH,
+        tool: Some(ToolFacts {
+            effect: Effect::External,
+            reserve: Amounts::ONE_CALL,
+            frozen: None,
+        }),
+        writ: Ok(()),
+        writ_chain: writs,
+        mismatches: Vec::new(),
+        preconditions: Vec::new(),
+        registry: None,
+        pace: Vec::new(),
+        max_args_bytes: 64,
+    }
+}
+
+/// Refused at this stage, the last of the trace, for this reason.
+#[track_caller]
+fn refuses(judgement: &Judgement, stage: &str, reason: Reason, hold: Option<Hold>) {
+    assert_eq!((judgement.verdict, judgement.reason), (Verdict::Deny, Some(reason)));
+    let asked: Vec<&str> = judgement.trace.iter().map(|stage| stage.stage.as_str()).collect();
+    let upto = STAGES.iter().position(|known| *known == stage).unwrap();
+    assert_eq!(asked, STAGES[..=upto]);
+    assert!(judgement.trace.last().unwrap().found.is_some(), "it says what it found");
+    assert_eq!(judgement.hold, hold);
+}
+
+#[test]
+fn what_is_in_order_is_allowed_and_every_stage_was_asked() {
+    let (state, writs) = session(|_| ());
+    let judgement = judge(&proposal("pay", "{}"), &state, &inputs(&writs)).unwrap();
+    assert_eq!((judgement.verdict, judgement.reason), (Verdict::Allow, None));
+    let asked: Vec<&str> = judgement.trace.iter().map(|stage| stage.stage.as_str()).collect();
+    assert_eq!(asked, STAGES);
+}
+
+#[test]
+fn a_tool_must_be_there_and_not_frozen() {
+    let (state, writs) = session(|_| ());
+    let pay = proposal("pay", "{}");
+    let judged = |edit: &dyn Fn(&mut Inputs<'_>)| {
+        let mut inputs = inputs(&writs);
+        edit(&mut inputs);
+        judge(&pay, &state, &inputs).unwrap()
+    };
+    refuses(&judged(&|inputs| inputs.tool = None), "tool", Reason::UnknownTool, None);
+    // What is not what was pinned is refused for good; what somebody has frozen waits.
+    let changed = judged(&|inputs| {
+        inputs.tool.as_mut().unwrap().frozen = Some("it changed".to_owned());
+    });
+    refuses(&changed, "tool", Reason::ToolFrozen, None);
+    for target in [
+        FreezeTarget::All,
+        FreezeTarget::Tool("pay".parse().unwrap()),
+        FreezeTarget::Principal("agent:sample".parse().unwrap()),
+        FreezeTarget::Tenant("acme".parse().unwrap()),
+    ] {
+        let frozen = registry(&[RegistryItem::Freeze(target.clone())]);
+        let inputs = Inputs { registry: Some(frozen.registry()), ..inputs(&writs) };
+        let judgement = judge(&pay, &state, &inputs).unwrap();
+        refuses(&judgement, "tool", Reason::ToolFrozen, Some(Hold::Thaw));
+        let items = [RegistryItem::Freeze(target.clone()), RegistryItem::Unfreeze(target)];
+        let thawed = registry(&items);
+        let inputs = Inputs { registry: Some(thawed.registry()), ..inputs };
+        assert_eq!(judge(&pay, &state, &inputs).unwrap().verdict, Verdict::Allow);
+    }
+    let others = registry(&[
+        RegistryItem::Freeze(FreezeTarget::Tool("mail".parse().unwrap())),
+        RegistryItem::Freeze(FreezeTarget::Principal("agent:other".parse().unwrap())),
+        RegistryItem::Freeze(FreezeTarget::Tenant("other".parse().unwrap())),
+    ]);
+    let inputs = Inputs { registry: Some(others.registry()), ..inputs(&writs) };
+    assert_eq!(judge(&pay, &state, &inputs).unwrap().verdict, Verdict::Allow);
+}
+
+#[test]
+fn authority_is_signature_window_scope_ceiling_and_revocation() {
+    let pay = proposal("pay", "{}");
+    let refused = |edit: fn(&mut Writ), change: &dyn Fn(&mut Inputs<'_>)| {
+        let (state, writs) = session(edit);
+        let mut inputs = inputs(&writs);
+        change(&mut inputs);
+        let judgement = judge(&pay, &state, &inputs).unwrap();
+        refuses(&judgement, "authority", Reason::InvalidAuthority, None);
+        judgement.trace.last().unwrap().found.as_ref().unwrap().to_string()
+    };
+    let none: &dyn Fn(&mut Inputs<'_>) = &|_| ();
+    assert!(refused(|_| (), &|inputs| inputs.writ = Err("forged".to_owned())).contains("forged"));
+    assert!(refused(|writ| writ.tools = vec!["mail*".parse().unwrap()], none).contains("pay"));
+    assert!(refused(|writ| writ.effect = Effect::Write, none).contains("ceiling"));
+    let ends: fn(&mut Writ) = |writ| writ.window.not_after = EPOCH.plus(10);
+    let late = refused(ends, &|inputs| inputs.now = EPOCH.plus(11));
+    assert!(late.contains("not valid now"));
+    // Revoking the writ, or the one above it.
+    for which in [0, 1] {
+        let (state, writs) = session(|_| ());
+        let revoked = registry(&[RegistryItem::RevokeWrit(writs[which])]);
+        let inputs = Inputs { registry: Some(revoked.registry()), ..inputs(&writs) };
+        let judgement = judge(&pay, &state, &inputs).unwrap();
+        refuses(&judgement, "authority", Reason::InvalidAuthority, None);
+    }
+}
+
+#[test]
+fn types_preconditions_budget_and_envelope() {
+    let (state, writs) = session(|writ| writ.budget.calls = Some(1));
+    let pay = proposal("pay", "{}");
+    let judged = |proposal: &Proposal, edit: &dyn Fn(&mut Inputs<'_>)| {
+        let mut inputs = inputs(&writs);
+        edit(&mut inputs);
+        judge(proposal, &state, &inputs).unwrap()
+    };
+    let mismatch = judged(&pay, &|inputs| inputs.mismatches = vec!["/cents".to_owned()]);
+    refuses(&mismatch, "types", Reason::TypeMismatch, None);
+    for outcome in [Ok(false), Err("no such name".to_owned())] {
+        let judgement = judged(&pay, &|inputs| {
+            inputs.preconditions =
+                vec![("a".to_owned(), Ok(true)), ("b".to_owned(), outcome.clone())];
+        });
+        refuses(&judgement, "preconditions", Reason::PreconditionFailed, None);
+    }
+    let held = judged(&pay, &|inputs| inputs.preconditions = vec![("a".to_owned(), Ok(true))]);
+    assert_eq!(held.verdict, Verdict::Allow);
+    let dear = judged(&pay, &|inputs| inputs.tool.as_mut().unwrap().reserve.calls = 2);
+    refuses(&dear, "budget", Reason::BudgetExhausted, None);
+    for args in ["[]", "7", &format!("{{\"a\":\"{}\"}}", "x".repeat(64))] {
+        let judgement = judged(&proposal("pay", args), &|_| ());
+        refuses(&judgement, "envelope", Reason::EnvelopeInvalid, None);
+    }
+}
+
+fn pace(in_window: u64, then: Grade) -> Pace {
+    let rule = Rule { calls: 2, per_ms: 1000, then };
+    let starts = (0..in_window).map(|n| UnixMs(EPOCH.0 - n));
+    Pace::of(rule, Whose::Trajectory, starts, EPOCH)
+}
+
+#[test]
+fn windows_are_graded_and_the_strictest_counts() {
+    let (state, writs) = session(|_| ());
+    let pay = proposal("pay", "{}");
+    let judged = |pace: Vec<Pace>| judge(&pay, &state, &Inputs { pace, ..inputs(&writs) }).unwrap();
+    let reason = Reason::TemporalIntervention;
+    let room = judged(vec![pace(1, Grade::Close), pace(0, Grade::Throttle)]);
+    assert_eq!(room.verdict, Verdict::Allow);
+    assert!(room.trace[5].found.is_some(), "what it looked at is in the trace");
+    let throttled = judged(vec![pace(2, Grade::Throttle)]);
+    refuses(&throttled, "temporal", reason, Some(Hold::Until(UnixMs(EPOCH.0 + 999))));
+    assert_eq!(throttled.quarantine, None);
+    let interrupted = judged(vec![pace(2, Grade::Throttle), pace(3, Grade::Interrupt)]);
+    refuses(&interrupted, "temporal", reason, None);
+    let quarantined = judged(vec![pace(2, Grade::Quarantine), pace(2, Grade::Interrupt)]);
+    refuses(&quarantined, "temporal", reason, Some(Hold::Thaw));
+    let principal = FreezeTarget::Principal("agent:sample".parse().unwrap());
+    assert_eq!(quarantined.quarantine, Some(principal.clone()));
+    let closed = judged(vec![pace(2, Grade::Close), pace(2, Grade::Quarantine)]);
+    let tenant = FreezeTarget::Tenant("acme".parse().unwrap());
+    assert_eq!(closed.quarantine, Some(tenant.clone()));
+
+    for target in [principal, tenant] {
+        let says = registry(&[RegistryItem::Quarantine(target.clone())]);
+        let judgement =
+            judge(&pay, &state, &Inputs { registry: Some(says.registry()), ..inputs(&writs) });
+        refuses(&judgement.unwrap(), "temporal", reason, Some(Hold::Thaw));
+        let lifted =
+            registry(&[RegistryItem::Quarantine(target.clone()), RegistryItem::Lift(target)]);
+        let inputs = Inputs { registry: Some(lifted.registry()), ..inputs(&writs) };
+        assert_eq!(judge(&pay, &state, &inputs).unwrap().verdict, Verdict::Allow);
+    }
+}
+
+const EFFECTS: [Effect; 4] = [Effect::Read, Effect::Write, Effect::External, Effect::Irreversible];
+const PATTERNS: [&str; 5] = ["*", "mail*", "mail.send", "pay.*", "pay.refund"];
+const TOOLS: [&str; 4] = ["mail", "mail.send", "pay.refund", "x"];
+
+proptest! {
+    /// Whatever else is said: what is allowed is inside the writ in every dimension, and the state machine
+    /// agrees that the writ allows it.
+    #[test]
+    fn nothing_outside_the_writ_is_allowed(
+        tools in prop::collection::vec(prop::sample::select(&PATTERNS[..]), 0..3),
+        ceiling in prop::sample::select(&EFFECTS[..]),
+        effect in prop::sample::select(&EFFECTS[..]),
+        tool in prop::sample::select(&TOOLS[..]),
+        (from, until, now) in (0_u64..5, 5_u64..10, 0_u64..15),
+        calls in prop::option::of(0_u64..3),
+        reserve in 1_u64..4,
+        signed in any::<bool>(),
+        revoked in prop::option::of(0_usize..2),
+        other in any::<(bool, bool)>(),
+    ) {
+        let (state, writs) = session(|writ| {
+            writ.tools = tools.iter().map(|tool| tool.parse().unwrap()).collect();
+            writ.effect = ceiling;
+            writ.budget = Budget { calls, ..Budget::default() };
+            writ.window.not_after = EPOCH.plus(until);
+        });
+        // The session began at EPOCH; what comes before is outside every window.
+        let now = UnixMs(EPOCH.0 - 5 + now).max(UnixMs(EPOCH.0 - from));
+        let items: Vec<_> =
+            revoked.iter().map(|which| RegistryItem::RevokeWrit(writs[*which])).collect();
+        let says = registry(&items);
+        let proposal = proposal(tool, "{}");
+        let inputs = Inputs {
+            now,
+            tool: Some(ToolFacts {
+                effect,
+                reserve: Amounts { calls: reserve, ..Amounts::default() },
+                frozen: other.0.then(|| "it changed".to_owned()),
+            }),
+            writ: if signed { Ok(()) } else { Err("forged".to_owned()) },
+            registry: Some(says.registry()),
+            mismatches: if other.1 { vec!["/a".to_owned()] } else { Vec::new() },
+            ..inputs(&writs)
+        };
+        let judgement = judge(&proposal, &state, &inputs).unwrap();
+        if judgement.verdict != Verdict::Deny {
+            let (_, writ) = state.writ().unwrap();
+            prop_assert!(writ.allows(&proposal.tool));
+            prop_assert!(effect <= writ.effect);
+            prop_assert!(writ.window.contains(now));
+            prop_assert!(calls.is_none_or(|calls| reserve <= calls));
+            prop_assert!(signed && revoked.is_none());
+        }
+    }
+}
