@@ -4,14 +4,14 @@
 
 use serde::Serialize;
 
-use crate::amounts::Amounts;
+use crate::amounts::{Amounts, Budget, Dimension};
 use crate::body::Proposal;
 use crate::digest::WritId;
 use crate::document::{FreezeTarget, Reason, Stage, Verdict};
-use crate::ids::ToolName;
+use crate::ids::{Tenant, ToolName};
 use crate::json::{Canon, JsonError};
 use crate::state::{Registry, State};
-use crate::time::UnixMs;
+use crate::time::{Day, UnixMs};
 use crate::writ::{Effect, Writ};
 
 /// What the Guardian must know of a tool.
@@ -34,6 +34,24 @@ pub struct Rate {
     pub per_ms: u64,
 }
 
+/// What a tenant's account says to a call: it is in the store, and the fold holds none of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Allowance {
+    /// The day that the call counts towards.
+    pub day: Day,
+    /// What there is for it, where there is a limit.
+    pub left: Budget,
+    /// What the tenant may use that day.
+    pub limit: Budget,
+    /// The highest threshold that the tenant has reached that day, in percent, as far as is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached: Option<u8>,
+    /// What is set aside for the call.
+    pub reserve: Amounts,
+    /// Whose account it is.
+    pub tenant: Tenant,
+}
+
 /// Everything that a decision rests on and the fold does not hold.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
@@ -51,6 +69,8 @@ pub struct Inputs<'a> {
     pub preconditions: Vec<(String, Result<bool, String>)>,
     /// What the registry says.
     pub registry: Option<&'a Registry>,
+    /// What the tenant's account says, if its use is limited.
+    pub account: Option<Allowance>,
     /// The limit on calls, and how many there were in its window.
     pub rate: Option<(Rate, u64)>,
     /// The largest arguments, in bytes.
@@ -231,9 +251,15 @@ fn preconditions(_: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, 
 fn budget(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
     #[derive(Serialize)]
     struct Exceeded {
-        exceeded: &'static str,
+        exceeded: Dimension,
         reserve: Amounts,
         used: Amounts,
+    }
+    #[derive(Serialize)]
+    struct Account<'a> {
+        account: &'a Allowance,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        exceeded: Option<Dimension>,
     }
     let reserve = inputs.tool.as_ref().map(|tool| tool.reserve).unwrap_or_default();
     let used = state.spent().plus(state.reserved());
@@ -241,12 +267,13 @@ fn budget(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, Jso
         Some((_, writ)) => writ.budget.exceeded_by(&used.plus(reserve)),
         None => Some("calls"),
     };
-    match exceeded {
-        Some(exceeded) => {
-            Found::refused(&Exceeded { exceeded, reserve, used }, Reason::BudgetExhausted)
-        }
-        None => Ok(Found::PASSED),
+    if let Some(exceeded) = exceeded {
+        return Found::refused(&Exceeded { exceeded, reserve, used }, Reason::BudgetExhausted);
     }
+    let Some(account) = &inputs.account else { return Ok(Found::PASSED) };
+    let exceeded = account.left.exceeded_by(&account.reserve);
+    let found = Account { account, exceeded };
+    Found::new(&found, refuse(exceeded.is_some(), Reason::BudgetExhausted))
 }
 
 fn temporal(_: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
