@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    cancel, check, completions, confirm, demo, doctor, doubts, export, graph, init, jobs, keys,
-    log, resolve, resume, run, show, signal, submit, tools, verify, worker, workers,
+    budget, cancel, check, completions, confirm, demo, doctor, doubts, export, graph, init, jobs,
+    keys, log, resolve, resume, run, show, signal, submit, tools, verify, worker, workers,
 };
 use crate::session::Session;
 
@@ -115,6 +115,7 @@ pub(crate) enum Command {
     Tools(tools::Arguments),
     Init(init::Arguments),
     Keys(keys::Arguments),
+    Budget(budget::Arguments),
     Log(log::Arguments),
     Show(show::Arguments),
     Verify(verify::Arguments),
@@ -144,6 +145,7 @@ impl Command {
             Self::Tools(arguments) => tools::run(session, &arguments),
             Self::Init(arguments) => init::run(session, &arguments),
             Self::Keys(arguments) => keys::run(session, arguments),
+            Self::Budget(arguments) => budget::run(session, &arguments),
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),

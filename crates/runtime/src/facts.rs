@@ -20,6 +20,7 @@ use gesta_core::world::{Change, Delta, ResourceRef};
 use gesta_store::Follow;
 use rpds::{QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
+use crate::budgets::shortage;
 use crate::job::{ANSWER, OnFailure, Spec, UndoSpec};
 
 /// How many times of starts are remembered for rate windows.
@@ -150,7 +151,11 @@ impl Follow for Facts {
             Body::Rejection(rejection) => {
                 let decision = rejection.decision.doc();
                 let code = decision.reason.map_or("refused", |reason| reason.as_str());
-                let message = format!("the Guardian refused `{}`", rejection.proposal.tool);
+                let tool = &rejection.proposal.tool;
+                let message = match shortage(decision) {
+                    Some(short) => format!("the Guardian refused `{tool}`: {short}"),
+                    None => format!("the Guardian refused `{tool}`"),
+                };
                 self.refusal(&decision.step, Failing { code: code.to_owned(), message });
             }
             Body::Resolution(resolution) => match &resolution.statement.doc().verdict {

@@ -2,6 +2,7 @@
 //! the drivers that reach the tools.
 
 pub mod authority;
+mod budgets;
 mod clock;
 mod closing;
 mod cut;
@@ -30,6 +31,7 @@ mod verify;
 mod worker;
 
 pub use authority::{Keys, Unauthorised};
+pub use budgets::shortage;
 pub use desk::{COMPILER, Event, Listener, Options, no_policy};
 pub use error::RunError;
 pub use facts::Facts;

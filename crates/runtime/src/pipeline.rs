@@ -19,7 +19,7 @@ use gesta_core::document::{
     Settlement, Verdict,
 };
 use gesta_core::entry::Body;
-use gesta_core::guardian::{self, Inputs, Judgement, ToolFacts};
+use gesta_core::guardian::{self, Allowance, Inputs, Judgement, ToolFacts};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
@@ -30,6 +30,7 @@ use gesta_core::writ::Effect;
 use gesta_store::Draft;
 use tokio::time::Instant;
 
+use crate::budgets::{self, Hold};
 use crate::clock::millis;
 use crate::closing;
 use crate::cut;
@@ -73,6 +74,7 @@ pub(crate) struct Prepared {
     timeout_ms: u64,
     signatures_hold: OnceLock<bool>,
     slot: Option<Slot>,
+    hold: Option<Hold>,
 }
 
 impl Prepared {
@@ -199,6 +201,7 @@ impl Prepared {
             timeout_ms: self.timeout_ms,
             signatures_hold: OnceLock::new(),
             slot: None,
+            hold: None,
         }))
     }
 }
@@ -217,8 +220,13 @@ pub(crate) fn open(
     let tool = desk.shared.catalogue.get(&proposal.tool);
     let Ok(slot) = limits::slot(desk, tool, timeout_ms) else { return Ok(Opening::Busy) };
 
+    let Ok(account) = budgets::reserve(desk, tool, timeout_ms, now) else {
+        return Ok(Opening::Busy);
+    };
+    let (allowance, hold) = account.map_or((None, None), |(told, hold)| (Some(told), hold));
+
     // 3. decide: pure, signed, on this very head.
-    let decision = decide(desk, draft, &proposal, tool, now)?;
+    let decision = decide(desk, draft, &proposal, tool, allowance, now)?;
     let tool = match (decision.doc().verdict, tool) {
         (Verdict::Allow, Some(tool)) => tool,
         _ => return refuse(desk, draft, proposal, decision, now),
@@ -249,6 +257,7 @@ pub(crate) fn open(
         timeout_ms,
         signatures_hold: OnceLock::new(),
         slot,
+        hold,
     })))
 }
 
@@ -267,17 +276,34 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
             // 7. dispatch: secrets are resolved in there and never come out.
             let deadline = begun + Duration::from_millis(prepared.timeout_ms);
             prepared.slot.iter_mut().for_each(|slot| slot.sent(deadline));
+            prepared.hold.iter_mut().for_each(Hold::sent);
             let reply = dispatch(&desk, &prepared, deadline).await;
             prepared.slot.iter_mut().for_each(Slot::answered);
             cut::here("after_dispatch");
             // 8. examine.
             let wall_ms = millis(begun.elapsed());
             let how = examine(&desk, &prepared.proposal.tool, reply, wall_ms).await;
+            if let Some(hold) = prepared.hold.take() {
+                charge(hold, &how);
+            }
             cut::here("after_examine");
             how
         }
     };
     Ended { step, started, proposal: prepared.proposal, at: desk.shared.pulse.now(), how }
+}
+
+/// Settles what was set aside of the tenant's budget. What nobody knows about stays set aside.
+fn charge(hold: Hold, how: &How) {
+    match how {
+        How::Succeeded { cost, .. } | How::Failed { certainty: Certainty::Happened, cost, .. } => {
+            hold.settle(*cost)
+        }
+        How::TurnedAway(_) | How::Failed { certainty: Certainty::DidNotHappen, .. } => {
+            hold.refund();
+        }
+        How::Failed { certainty: Certainty::Unknown, .. } => drop(hold),
+    }
 }
 
 /// Step 9. Adds the entry that closes the call to the append.
@@ -357,6 +383,7 @@ fn decide(
     draft: &Draft<Facts>,
     proposal: &Proposal,
     tool: Option<&Tool>,
+    account: Option<Allowance>,
     now: UnixMs,
 ) -> Result<Signed<Decision>, RunError> {
     let state = draft.state();
@@ -376,6 +403,7 @@ fn decide(
             .map(|rules| rules.preconditions(&proposal.args, state.world()))
             .unwrap_or_default(),
         registry: registry.as_ref().map(|state| state.registry()),
+        account,
         rate: options.rate.map(|rate| {
             let since = UnixMs(now.0.saturating_sub(rate.per_ms));
             (rate, draft.view().starts_since(since))

@@ -341,6 +341,8 @@ impl<'a> Preview<'a> {
             mismatches: mismatches.iter().map(ToString::to_string).collect(),
             preconditions: Vec::new(),
             registry: self.registry.as_ref().map(State::registry),
+            // What a tenant has left is the store's to say, at the time.
+            account: None,
             rate: self.options.rate.map(|rate| (rate, calls)),
             max_args_bytes: self.options.max_args_bytes,
         }

@@ -1,5 +1,6 @@
 //! One file a command: its arguments, and what it does.
 
+pub(crate) mod budget;
 pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod completions;

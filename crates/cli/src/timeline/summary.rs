@@ -139,7 +139,10 @@ fn of_failure(failure: &Failure) -> String {
 
 fn of_rejection(rejection: &Rejection) -> String {
     let reason = rejection.decision.doc().reason.map(|reason| word(&reason));
-    format!("{}; {}", reason.unwrap_or_else(|| "refused".to_owned()), call(&rejection.proposal))
+    let short = gesta_runtime::shortage(rejection.decision.doc());
+    let short = short.map(|short| format!("; {short}")).unwrap_or_default();
+    let reason = reason.unwrap_or_else(|| "refused".to_owned());
+    format!("{reason}; {}{short}", call(&rejection.proposal))
 }
 
 fn of_pending(pending: &PendingApproval) -> String {

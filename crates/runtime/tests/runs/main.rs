@@ -7,6 +7,7 @@
 )]
 
 mod apart;
+mod budget;
 mod confirm;
 mod failing;
 mod frozen;

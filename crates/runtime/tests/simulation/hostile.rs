@@ -216,7 +216,7 @@ impl Store for Hostile {
         holder: &str,
         draw: &Draw,
     ) -> Result<Drawn, StoreError> {
-        self.write(self.inner.draw(account, holder, draw)).await
+        self.read(self.inner.draw(account, holder, draw)).await
     }
 
     async fn accounts(
