@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, cancel, check, completions, confirm, demo, doctor, doubts, export, freeze,
-    graph, help, init, jobs, keys, log, policy, quarantine, resolve, resume, run, show, signal,
-    submit, tools, verify, worker, workers, writ,
+    approvals, approve, budget, cancel, check, completions, confirm, demo, doctor, doubts, export,
+    freeze, graph, help, init, jobs, keys, log, policy, quarantine, resolve, resume, run, show,
+    signal, submit, tools, verify, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -124,6 +124,7 @@ pub(crate) enum Command {
     Init(init::Arguments),
     Keys(keys::Arguments),
     Writ(writ::Arguments),
+    Budget(budget::Arguments),
     Log(log::Arguments),
     Show(show::Arguments),
     Verify(verify::Arguments),
@@ -162,6 +163,7 @@ impl Command {
             Self::Init(arguments) => init::run(session, &arguments),
             Self::Keys(arguments) => keys::run(session, arguments),
             Self::Writ(arguments) => writ::run(session, &arguments),
+            Self::Budget(arguments) => budget::run(session, &arguments),
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),

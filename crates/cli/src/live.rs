@@ -151,7 +151,10 @@ impl Live {
             Body::Rejection(rejection) => {
                 let decision = rejection.decision.doc();
                 let note = decision.reason.map(|reason| word(&reason)).unwrap_or_default();
-                let note = format!("{note}: {}", rejection.proposal.tool);
+                let note = match gesta_runtime::shortage(decision) {
+                    Some(short) => format!("{note}: {}: {short}", rejection.proposal.tool),
+                    None => format!("{note}: {}", rejection.proposal.tool),
+                };
                 let (state, colour) = match rejection.retry_at {
                     Some(_) => ("held", AnsiColor::Yellow),
                     None => ("refused", AnsiColor::Red),

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use gesta_core::document::RegistryItem;
-use gesta_core::ids::TrajectoryId;
+use gesta_core::amounts::Budget;
+use gesta_core::document::{RegistryItem, TenantLimit};
+use gesta_core::entry::{Body, Entry};
+use gesta_core::ids::{Tenant, TrajectoryId};
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::TrajectoryKind;
+use gesta_core::time::UnixMs;
 use gesta_core::trust::{Keyring, TrustedKey};
 use gesta_runtime::authority;
 use gesta_store::{Chain, Listing, Store};
@@ -84,6 +87,29 @@ impl Registry {
     pub(crate) fn named(&self, name: &str) -> Option<&TrustedKey> {
         let named = self.keys().iter().filter(|key| key.name == name);
         named.max_by_key(|key| (key.revoked_at.is_none(), key.valid.not_after))
+    }
+
+    /// The daily limits of tenants.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (&Tenant, &Budget)> {
+        self.chain.state().registry().limits()
+    }
+
+    /// Every daily limit that was ever set, in order, with when.
+    pub(crate) fn limits_set(
+        &self,
+        session: &Session,
+        store: &Arc<dyn Store>,
+    ) -> Result<Vec<(UnixMs, TenantLimit)>> {
+        let mut set = Vec::new();
+        for stored in session.wait(store.entries(self.id(), 0, usize::MAX))? {
+            let entry = Entry::from_bytes(&stored.bytes)?;
+            if let Body::Registration(registration) = &entry.payload().body
+                && let RegistryItem::Limit(limit) = &registration.statement.doc().item
+            {
+                set.push((entry.payload().at, limit.clone()));
+            }
+        }
+        Ok(set)
     }
 
     /// Registers something, signed, with a note for people.

@@ -142,6 +142,9 @@ pub(crate) struct LimitSettings {
     /// By tenant.
     #[serde(default)]
     tenants: BTreeMap<Tenant, TenantLimits>,
+    /// At which parts of a tenant's daily budget somebody is warned, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    warn_at: Option<Vec<u8>>,
 }
 
 /// `[limits.tenants.NAME]`.
@@ -155,6 +158,11 @@ struct TenantLimits {
 impl LimitSettings {
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Where to warn; what is not said stays as it is.
+    pub(crate) fn warn_at(&self, default: Vec<u8>) -> Vec<u8> {
+        self.warn_at.clone().unwrap_or(default)
     }
 
     pub(crate) fn tenant_calls(&self) -> BTreeMap<Tenant, NonZeroU32> {

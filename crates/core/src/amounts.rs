@@ -51,6 +51,17 @@ impl Amounts {
         }
     }
 
+    /// Every dimension, in the order of [`Budget::dimensions`].
+    pub fn values(self) -> [u64; 4] {
+        let Self { calls, money_micros, tokens, wall_ms } = self;
+        [calls, money_micros, tokens, wall_ms]
+    }
+
+    /// The amounts with these values, in the same order.
+    pub fn of([calls, money_micros, tokens, wall_ms]: [u64; 4]) -> Self {
+        Self { calls, money_micros, tokens, wall_ms }
+    }
+
     /// The sum, dimension by dimension.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
@@ -92,13 +103,28 @@ impl Budget {
         [("calls", calls), ("money_micros", money_micros), ("tokens", tokens), ("wall_ms", wall_ms)]
     }
 
+    /// Whether it limits anything.
+    pub fn limits(&self) -> bool {
+        self.dimensions().iter().any(|(_, limit)| limit.is_some())
+    }
+
+    /// These amounts as a budget, where this one sets a limit.
+    #[must_use]
+    pub fn where_limited(&self, amounts: Amounts) -> Self {
+        let Self { calls, money_micros, tokens, wall_ms } = *self;
+        Self {
+            calls: calls.map(|_| amounts.calls),
+            money_micros: money_micros.map(|_| amounts.money_micros),
+            tokens: tokens.map(|_| amounts.tokens),
+            wall_ms: wall_ms.map(|_| amounts.wall_ms),
+        }
+    }
+
     /// The first dimension in which `used` exceeds this budget.
     pub fn exceeded_by(&self, used: &Amounts) -> Option<Dimension> {
-        let Amounts { calls, money_micros, tokens, wall_ms } = *used;
-        let used = [calls, money_micros, tokens, wall_ms];
         self.dimensions()
             .into_iter()
-            .zip(used)
+            .zip(used.values())
             .find(|((_, limit), used)| limit.is_some_and(|limit| *used > limit))
             .map(|((name, _), _)| name)
     }

@@ -4,16 +4,16 @@
 
 use serde::Serialize;
 
-use crate::amounts::Amounts;
+use crate::amounts::{Amounts, Budget, Dimension};
 use crate::body::Proposal;
 use crate::digest::WritId;
 use crate::document::{Decision, FreezeTarget, Reason, Stage, Verdict};
-use crate::ids::ToolName;
+use crate::ids::{Tenant, ToolName};
 use crate::json::{Canon, JsonError};
 use crate::policy::{Answer, Asking, Deciding, Evidence, Requirement, Ruling};
 use crate::state::{Registry, State, Status};
 use crate::temporal::{Grade, Pace};
-use crate::time::UnixMs;
+use crate::time::{Day, UnixMs};
 use crate::writ::{Effect, Writ};
 
 /// What the Guardian must know of a tool.
@@ -25,6 +25,24 @@ pub struct ToolFacts {
     pub reserve: Amounts,
     /// Why it may not be called at all, if it may not.
     pub frozen: Option<String>,
+}
+
+/// What a tenant's account says to a call: it is in the store, and the fold holds none of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Allowance {
+    /// The day that the call counts towards.
+    pub day: Day,
+    /// What there is for it, where there is a limit.
+    pub left: Budget,
+    /// What the tenant may use that day.
+    pub limit: Budget,
+    /// The highest threshold that the tenant has reached that day, in percent, as far as is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached: Option<u8>,
+    /// What is set aside for the call.
+    pub reserve: Amounts,
+    /// Whose account it is.
+    pub tenant: Tenant,
 }
 
 /// Everything that a decision rests on and the fold does not hold.
@@ -52,6 +70,8 @@ pub struct Inputs<'a> {
     pub registry: Option<&'a Registry>,
     /// How full each window is.
     pub pace: Vec<Pace>,
+    /// What the tenant's account says, if its use is limited.
+    pub account: Option<Allowance>,
     /// The largest arguments, in bytes.
     pub max_args_bytes: usize,
 }
@@ -329,11 +349,7 @@ fn preconditions(_: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, 
 
 /// Who has approved it, and whether that has run out. Then it is asked for again, whatever else is said
 /// now: the chain would not take a call under it.
-fn granted<'a>(
-    proposal: &Proposal,
-    state: &State,
-    inputs: &'a Inputs<'_>,
-) -> (&'a [String], bool) {
+fn granted<'a>(proposal: &Proposal, state: &State, inputs: &'a Inputs<'_>) -> (&'a [String], bool) {
     let grant = state.step(&proposal.step).and_then(|step| step.grant.as_deref());
     match grant {
         Some(grant) if inputs.now > grant.expires => (&[], true),
@@ -386,9 +402,15 @@ fn policy(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Fou
 fn budget(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
     #[derive(Serialize)]
     struct Exceeded {
-        exceeded: &'static str,
+        exceeded: Dimension,
         reserve: Amounts,
         used: Amounts,
+    }
+    #[derive(Serialize)]
+    struct Account<'a> {
+        account: &'a Allowance,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        exceeded: Option<Dimension>,
     }
     let reserve = inputs.tool.as_ref().map(|tool| tool.reserve).unwrap_or_default();
     let used = state.spent().plus(state.reserved());
@@ -396,12 +418,13 @@ fn budget(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, Jso
         Some((_, writ)) => writ.budget.exceeded_by(&used.plus(reserve)),
         None => Some("calls"),
     };
-    match exceeded {
-        Some(exceeded) => {
-            Found::refused(&Exceeded { exceeded, reserve, used }, Reason::BudgetExhausted)
-        }
-        None => Ok(Found::PASSED),
+    if let Some(exceeded) = exceeded {
+        return Found::refused(&Exceeded { exceeded, reserve, used }, Reason::BudgetExhausted);
     }
+    let Some(account) = &inputs.account else { return Ok(Found::PASSED) };
+    let exceeded = account.left.exceeded_by(&account.reserve);
+    let found = Account { account, exceeded };
+    Found::new(&found, refuse(exceeded.is_some(), Reason::BudgetExhausted))
 }
 
 /// What the registry holds in quarantine that this call would need.

@@ -30,6 +30,7 @@ use rpds::QueueSync;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::budgets::{Budgets, Current};
 use crate::clock::Pulse;
 use crate::error::RunError;
 use crate::facts::{Facts, Spoken};
@@ -74,6 +75,8 @@ pub struct Options {
     pub fruitless_most: u64,
     /// How many calls of a tenant may be under way at once, of all workers together.
     pub tenant_calls: BTreeMap<Tenant, NonZeroU32>,
+    /// At which parts of a tenant's daily budget somebody is warned, in percent.
+    pub warn_at: Vec<u8>,
     /// What is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<crate::Sabotage>,
@@ -114,6 +117,7 @@ impl Default for Options {
             grace_ms: 30_000,
             fruitless_most: 8,
             tenant_calls: BTreeMap::new(),
+            warn_at: vec![80],
             #[cfg(feature = "sabotage")]
             sabotage: None,
         }
@@ -166,6 +170,8 @@ pub(crate) struct Shared {
     /// A tool or a limit that was busy may have room.
     pub(crate) freed: Notify,
     pub(crate) limits: Arc<Rations>,
+    /// What of its tenants' budgets is in its hands.
+    pub(crate) budgets: Budgets,
     /// There may be something to claim.
     pub(crate) work: Notify,
     /// Those who drive a trajectory, to be woken when others add to it.
@@ -269,6 +275,8 @@ pub(crate) struct Desk {
     pub(crate) writ_chain: Vec<WritId>,
     /// Who acts and for whom, for freezes.
     pub(crate) state_at_claim: State,
+    /// What of the tenant's budget its calls take from.
+    pub(crate) slice: Current,
 }
 
 impl Desk {
@@ -290,6 +298,7 @@ impl Desk {
             writ,
             writ_chain,
             state_at_claim: state.clone(),
+            slice: Current::default(),
         }
     }
 

@@ -23,6 +23,7 @@ use gesta_core::world::{Change, Delta, ResourceRef};
 use gesta_store::Follow;
 use rpds::{QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
+use crate::budgets::shortage;
 use crate::job::{ANSWER, OnFailure, Spec, UndoSpec};
 
 /// How many times of starts are remembered for rate windows.
@@ -172,8 +173,9 @@ impl Follow for Facts {
             Body::Rejection(rejection) => {
                 let decision = rejection.decision.doc();
                 let code = decision.reason.map_or("refused", |reason| reason.as_str());
-                let why = guardian::why(decision);
-                let message = format!("the Guardian refused `{}`: {why}", rejection.proposal.tool);
+                let tool = &rejection.proposal.tool;
+                let why = shortage(decision).unwrap_or_else(|| guardian::why(decision));
+                let message = format!("the Guardian refused `{tool}`: {why}");
                 self.refusal(&decision.step, Failing { code: code.to_owned(), message });
             }
             Body::Resolution(resolution) => match &resolution.statement.doc().verdict {

@@ -3,6 +3,7 @@
 
 pub mod approvals;
 pub mod authority;
+mod budgets;
 mod clock;
 mod closing;
 mod cut;
@@ -33,8 +34,8 @@ mod verify;
 mod worker;
 
 pub use authority::{Keys, Unauthorised};
+pub use budgets::shortage;
 pub use desk::{COMPILER, Event, Listener, Options};
-
 pub use error::RunError;
 pub use facts::{Facts, STARTS};
 pub use gesta::Gesta;

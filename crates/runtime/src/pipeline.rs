@@ -19,7 +19,7 @@ use gesta_core::document::{
     Settlement, Stage, Verdict,
 };
 use gesta_core::entry::Body;
-use gesta_core::guardian::{self, Hold, Inputs, Judgement, ToolFacts};
+use gesta_core::guardian::{self, Allowance, Inputs, Judgement, ToolFacts};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
@@ -31,6 +31,7 @@ use gesta_core::writ::Effect;
 use gesta_store::Draft;
 use tokio::time::Instant;
 
+use crate::budgets::{self, Hold};
 use crate::clock::millis;
 use crate::closing;
 use crate::cut;
@@ -78,6 +79,7 @@ pub(crate) struct Prepared {
     slot: Option<Slot>,
     /// When the append was asked for: it is refused if the registry had changed by then.
     asked: Instant,
+    hold: Option<Hold>,
 }
 
 impl Prepared {
@@ -205,6 +207,7 @@ impl Prepared {
             signatures_hold: OnceLock::new(),
             slot: None,
             asked: self.asked,
+            hold: None,
         }))
     }
 }
@@ -223,14 +226,19 @@ pub(crate) fn open(
     let tool = desk.shared.catalogue.get(&proposal.tool);
     let Ok(slot) = limits::slot(desk, tool, timeout_ms) else { return Ok(Opening::Busy) };
 
+    let Ok(account) = budgets::reserve(desk, tool, timeout_ms, now) else {
+        return Ok(Opening::Busy);
+    };
+    let (allowance, hold) = account.map_or((None, None), |(told, hold)| (Some(told), hold));
+
     // 3. decide: pure, signed, on this very head.
-    let (decision, asking, hold) = decide(desk, draft, &proposal, tool, now)?;
+    let (decision, asking, passes) = decide(desk, draft, &proposal, tool, allowance, now)?;
     let tool = match (decision.doc().verdict, tool, asking) {
         (Verdict::Allow, Some(tool), _) => tool,
         (Verdict::Escalate, _, Some(asking)) => {
             return escalate(desk, draft, proposal, decision, asking, now);
         }
-        _ => return refuse(desk, draft, proposal, decision, hold, now),
+        _ => return refuse(desk, draft, proposal, decision, passes, now),
     };
 
     // 4. permit: exactly this effect, once, until then.
@@ -264,6 +272,7 @@ pub(crate) fn open(
         signatures_hold: OnceLock::new(),
         slot,
         asked: Instant::now(),
+        hold,
     })))
 }
 
@@ -283,17 +292,34 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
             // 7. dispatch: secrets are resolved in there and never come out.
             let deadline = begun + Duration::from_millis(prepared.timeout_ms);
             prepared.slot.iter_mut().for_each(|slot| slot.sent(deadline));
+            prepared.hold.iter_mut().for_each(Hold::sent);
             let reply = dispatch(&desk, &prepared, deadline).await;
             prepared.slot.iter_mut().for_each(Slot::answered);
             cut::here("after_dispatch");
             // 8. examine.
             let wall_ms = millis(begun.elapsed());
             let how = examine(&desk, &prepared.proposal.tool, reply, wall_ms).await;
+            if let Some(hold) = prepared.hold.take() {
+                charge(hold, &how);
+            }
             cut::here("after_examine");
             how
         }
     };
     Ended { step, started, proposal: prepared.proposal, at: desk.shared.pulse.now(), how }
+}
+
+/// Settles what was set aside of the tenant's budget. What nobody knows about stays set aside.
+fn charge(hold: Hold, how: &How) {
+    match how {
+        How::Succeeded { cost, .. } | How::Failed { certainty: Certainty::Happened, cost, .. } => {
+            hold.settle(*cost)
+        }
+        How::TurnedAway(_) | How::Failed { certainty: Certainty::DidNotHappen, .. } => {
+            hold.refund();
+        }
+        How::Failed { certainty: Certainty::Unknown, .. } => drop(hold),
+    }
 }
 
 /// Step 9. Adds the entry that closes the call to the append.
@@ -375,8 +401,9 @@ fn decide(
     draft: &Draft<Facts>,
     proposal: &Proposal,
     tool: Option<&Tool>,
+    account: Option<Allowance>,
     now: UnixMs,
-) -> Result<(Signed<Decision>, Option<Asking>, Option<Hold>), RunError> {
+) -> Result<(Signed<Decision>, Option<Asking>, Option<guardian::Hold>), RunError> {
     let state = draft.state();
     let registry = desk.shared.registry();
     let options = &desk.shared.options;
@@ -399,6 +426,7 @@ fn decide(
         evidence: &evidence,
         approvals,
         registry: registry.as_ref().map(|state| state.registry()),
+        account,
         pace: quarantine::pace(desk, draft, now),
         max_args_bytes: options.max_args_bytes,
     };
@@ -514,7 +542,7 @@ fn refuse(
     draft: &mut Draft<Facts>,
     proposal: Proposal,
     decision: Signed<Decision>,
-    hold: Option<Hold>,
+    hold: Option<guardian::Hold>,
     now: UnixMs,
 ) -> Result<Opening, RunError> {
     let reason = decision.doc().reason.ok_or(RunError::NotBegun)?;

@@ -17,9 +17,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::budgets::{self, Budgets};
 use crate::clock::Pulse;
 use crate::desk::{COMPILER, Event, Listener, Options, Shared};
 use crate::error::RunError;
+use crate::home;
 use crate::in_force::InForce;
 use crate::limits;
 use crate::presence::Presence;
@@ -108,6 +110,8 @@ impl Worker {
         store.put_blob(catalogue.canonical().as_bytes()).await?;
         let state = registry_state(&store, setup.registry).await?;
         let in_force = InForce::read(&*store, state.as_deref(), &catalogue, setup.config).await?;
+        let budgets =
+            Budgets::new(format!("{worker} {:016x}", u64::from_be_bytes(home::random()?)));
         let shared = Arc::new(Shared {
             pulse: Pulse::new(store_now, sent, options.lease_ms),
             store,
@@ -122,6 +126,7 @@ impl Worker {
             listener,
             freed: Notify::new(),
             limits: Arc::default(),
+            budgets,
             work: Notify::new(),
             drivers: Mutex::default(),
             hearing: listening.hearing(),
@@ -143,6 +148,7 @@ impl Worker {
             )),
             tokio::spawn(follow_registry(Arc::clone(&shared), setup.registry, registry_read)),
             tokio::spawn(limits::keep(Arc::clone(&shared))),
+            tokio::spawn(budgets::keep(Arc::clone(&shared))),
         ];
         let worker = Self { shared, registry: setup.registry, beside, _presence: presence };
         worker.deliver_spooled().await?;
@@ -247,6 +253,7 @@ impl Worker {
     pub async fn retire(&self) -> Result<(), RunError> {
         self.beside.iter().for_each(JoinHandle::abort);
         limits::give_back(&self.shared).await;
+        budgets::give_back(&self.shared).await;
         self.shared.store.retire(&self.shared.worker).await?;
         Ok(())
     }

@@ -10,11 +10,12 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::ids::{Tenant, TrajectoryId, WorkerId};
 use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::Signed;
-use gesta_core::time::UnixMs;
+use gesta_core::time::{Day, UnixMs};
 
+use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::error::{AppendError, StoreError};
 use crate::news::Listening;
 use crate::port::{
@@ -162,6 +163,23 @@ impl Store for FaultyStore {
 
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
         self.write(self.inner.ration(worker, scope, ask), |error| error).await
+    }
+
+    async fn draw(
+        &self,
+        account: &Account,
+        holder: &str,
+        draw: &Draw,
+    ) -> Result<Drawn, StoreError> {
+        self.write(self.inner.draw(account, holder, draw), |error| error).await
+    }
+
+    async fn accounts(
+        &self,
+        tenant: Option<&Tenant>,
+        since: Day,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        self.inner.accounts(tenant, since).await
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

@@ -3,6 +3,7 @@
 //! The embedded default is one SQLite file; PostgreSQL serves many workers on many machines; memory
 //! is for simulation. Each is a Cargo feature but memory. One conformance suite runs against all.
 
+mod accounts;
 pub mod chain;
 mod claims;
 pub mod clock;
@@ -17,6 +18,7 @@ mod rations;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use accounts::{Account, AccountRow, Draw, Drawn};
 pub use chain::{Chain, ChainError, Draft, Follow, Written};
 pub use error::{AppendError, StoreError};
 pub use news::{Hearing, Listening, News};

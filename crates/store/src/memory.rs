@@ -10,11 +10,12 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::{Entry, Head};
-use gesta_core::ids::{StepId, TrajectoryId, WorkerId};
+use gesta_core::ids::{StepId, Tenant, TrajectoryId, WorkerId};
 use gesta_core::projection::{Admitted, Fence, Parked, Projection, Summary};
 use gesta_core::signed::Signed;
-use gesta_core::time::UnixMs;
+use gesta_core::time::{Day, UnixMs};
 
+use crate::accounts::{Account, AccountRow, Book, Draw, Drawn};
 use crate::claims::{self, Candidate};
 use crate::clock::Clock;
 use crate::error::{AppendError, StoreError};
@@ -36,6 +37,7 @@ struct Tables {
     trajectories: BTreeMap<TrajectoryId, Chain>,
     workers: BTreeMap<WorkerId, Lease>,
     shares: BTreeMap<String, BTreeMap<WorkerId, Share>>,
+    accounts: BTreeMap<Account, Book>,
     effects: BTreeMap<(TrajectoryId, UnixMs, Digest), Signed<EffectReport>>,
     blobs: BTreeMap<Digest, Vec<u8>>,
 }
@@ -272,6 +274,33 @@ impl Store for MemoryStore {
         let mut tables = self.tables();
         let shares = tables.shares.entry(scope.to_owned()).or_default();
         Ok(rations::share(shares, worker, ask, (self.clock)()))
+    }
+
+    async fn draw(
+        &self,
+        account: &Account,
+        holder: &str,
+        draw: &Draw,
+    ) -> Result<Drawn, StoreError> {
+        let now = (self.clock)();
+        Ok(self.tables().accounts.entry(account.clone()).or_default().draw(holder, draw, now))
+    }
+
+    async fn accounts(
+        &self,
+        tenant: Option<&Tenant>,
+        since: Day,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        let tables = self.tables();
+        let listed = tables.accounts.iter().filter(|(account, _)| {
+            account.day >= since && tenant.is_none_or(|tenant| account.tenant == *tenant)
+        });
+        let mut rows: Vec<_> = listed.map(|(account, book)| book.row(account.clone())).collect();
+        rows.sort_by(|a, b| {
+            let (a, b) = (&a.account, &b.account);
+            a.tenant.cmp(&b.tenant).then(b.day.cmp(&a.day))
+        });
+        Ok(rows)
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

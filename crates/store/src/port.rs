@@ -6,11 +6,12 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{StepId, ToolName, TrajectoryId, WorkerId};
+use gesta_core::ids::{StepId, Tenant, ToolName, TrajectoryId, WorkerId};
 use gesta_core::projection::{Admitted, Parked, ParkedOn, Projection, Status, Summary};
 use gesta_core::signed::Signed;
-use gesta_core::time::UnixMs;
+use gesta_core::time::{Day, UnixMs};
 
+use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::error::{AppendError, StoreError};
 use crate::news::Listening;
 use crate::rations::Ration;
@@ -191,6 +192,20 @@ pub trait Store: Send + Sync + 'static {
     /// may have under way at once. A crash leaves the share as it was or as it is now; either way it
     /// ends by itself.
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError>;
+
+    /// Tells what the holder of a slice has used of a tenant's account, and draws more or gives back.
+    /// `Ok` means durable. After a crash without an answer it is unknown whether it was done; sending
+    /// the same again settles it, and whichever it was, the holder may rely on what it keeps. A holder
+    /// that dies leaves its slice as it last was: what it held stays drawn until the day is over.
+    async fn draw(&self, account: &Account, holder: &str, draw: &Draw)
+    -> Result<Drawn, StoreError>;
+
+    /// The accounts of a tenant, or of all, from this day on: by tenant, the newest day first.
+    async fn accounts(
+        &self,
+        tenant: Option<&Tenant>,
+        since: Day,
+    ) -> Result<Vec<AccountRow>, StoreError>;
 
     /// Stores what an executor saw, fenced by nothing. The same report twice is one. `Ok` means durable.
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError>;

@@ -23,10 +23,10 @@ use gesta_core::time::UnixMs;
 use gesta_core::trust::Role;
 use gesta_core::writ::Writ;
 use gesta_policy::{PolicyDocument, PolicySet};
+use gesta_runtime::COMPILER;
 use gesta_runtime::authority::{self, OWNER};
 use gesta_runtime::job::{CallSpec, EvalError, Expr, Results, Scope, Spec, StepResult, Work};
 use gesta_runtime::tools::Tool;
-use gesta_runtime::COMPILER;
 use gesta_store::Chain;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -400,6 +400,8 @@ impl<'a> Preview<'a> {
             evidence: &[],
             approvals: Vec::new(),
             registry: self.registry.as_ref().map(State::registry),
+            // What a tenant has left is the store's to say, at the time.
+            account: None,
             pace: self
                 .options
                 .temporal

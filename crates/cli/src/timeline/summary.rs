@@ -143,9 +143,11 @@ fn of_failure(failure: &Failure) -> String {
 
 fn of_rejection(rejection: &Rejection) -> String {
     let reason = rejection.decision.doc().reason.map(|reason| word(&reason));
+    let short = gesta_runtime::shortage(rejection.decision.doc());
+    let short = short.map(|short| format!("; {short}")).unwrap_or_default();
     let reason = reason.unwrap_or_else(|| "refused".to_owned());
     let again = rejection.retry_at.map(|at| format!(", again at {}", moment::utc(at)));
-    format!("{reason}{}; {}", again.unwrap_or_default(), call(&rejection.proposal))
+    format!("{reason}{}; {}{short}", again.unwrap_or_default(), call(&rejection.proposal))
 }
 
 fn of_pending(pending: &PendingApproval) -> String {

@@ -9,6 +9,7 @@
 )]
 
 mod breaks;
+mod budget;
 mod crew;
 #[path = "../shared/http.rs"]
 mod http;

@@ -30,6 +30,8 @@ struct Book {
     /// Effects by item.
     effects: BTreeMap<u64, usize>,
     keys: BTreeSet<String>,
+    /// Calls that have arrived, each as often as it did.
+    arrived: usize,
     /// Calls under way, and the most that were.
     busy: usize,
     busiest: usize,
@@ -60,6 +62,11 @@ impl Witness {
         self.inside.book.lock().unwrap().effects.values().sum()
     }
 
+    /// How many calls have arrived, repetitions included.
+    pub(crate) fn arrived(&self) -> usize {
+        self.inside.book.lock().unwrap().arrived
+    }
+
     /// The most calls that were under way at once.
     pub(crate) fn busiest(&self) -> usize {
         self.inside.book.lock().unwrap().busiest
@@ -86,6 +93,7 @@ impl Inside {
         }
         {
             let mut book = self.book.lock().unwrap();
+            book.arrived += 1;
             book.busy += 1;
             book.busiest = book.busiest.max(book.busy);
         }

@@ -84,6 +84,11 @@ impl Registry {
         self.limits.get(tenant)
     }
 
+    /// The tenants whose use is limited, with their daily limits.
+    pub fn limits(&self) -> impl Iterator<Item = (&Tenant, &Budget)> {
+        self.limits.iter()
+    }
+
     /// Whether something is frozen by name; a freeze of everything is asked for by itself.
     pub fn is_frozen(&self, target: &FreezeTarget) -> bool {
         self.frozen.contains_key(target)

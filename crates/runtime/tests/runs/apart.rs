@@ -8,13 +8,13 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::ids::{Tenant, TrajectoryId, WorkerId};
 use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::Signed;
-use gesta_core::time::UnixMs;
+use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    AppendError, Listening, Listing, ParkedListing, ParkedRow, Profile, Ration, Store, StoreError,
-    StoredEntry, TrajectoryRow, WorkerRow,
+    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, ParkedListing, ParkedRow,
+    Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -157,6 +157,25 @@ impl Store for Apart {
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
         let (worker, scope) = (worker.clone(), scope.to_owned());
         apart!(self, store => store.ration(&worker, &scope, ask))
+    }
+
+    async fn draw(
+        &self,
+        account: &Account,
+        holder: &str,
+        draw: &Draw,
+    ) -> Result<Drawn, StoreError> {
+        let (account, holder, draw) = (account.clone(), holder.to_owned(), draw.clone());
+        apart!(self, store => store.draw(&account, &holder, &draw))
+    }
+
+    async fn accounts(
+        &self,
+        tenant: Option<&Tenant>,
+        since: Day,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        let tenant = tenant.cloned();
+        apart!(self, store => store.accounts(tenant.as_ref(), since))
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

@@ -8,6 +8,7 @@
 
 mod apart;
 mod approvals;
+mod budget;
 mod confirm;
 mod failing;
 mod frozen;

@@ -9,14 +9,14 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::ids::{Tenant, TrajectoryId, WorkerId};
 use gesta_core::projection::{Admitted, Projection};
 use gesta_core::sample::Dice;
 use gesta_core::signed::Signed;
-use gesta_core::time::UnixMs;
+use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    AppendError, Listening, Listing, ParkedListing, ParkedRow, Profile, Ration, Store, StoreError,
-    StoredEntry, TrajectoryRow, WorkerRow,
+    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, ParkedListing, ParkedRow,
+    Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use tokio::time::Instant;
 
@@ -208,6 +208,23 @@ impl Store for Hostile {
 
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
         self.read(self.inner.ration(worker, scope, ask)).await
+    }
+
+    async fn draw(
+        &self,
+        account: &Account,
+        holder: &str,
+        draw: &Draw,
+    ) -> Result<Drawn, StoreError> {
+        self.read(self.inner.draw(account, holder, draw)).await
+    }
+
+    async fn accounts(
+        &self,
+        tenant: Option<&Tenant>,
+        since: Day,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        self.read(self.inner.accounts(tenant, since)).await
     }
 
     fn listen(&self) -> Listening {

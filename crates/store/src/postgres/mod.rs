@@ -3,6 +3,7 @@
 //! Needs a tokio runtime. Each call is one statement and one transaction, on a pooled connection;
 //! appends travel in batches. Leases are on the database's clock.
 
+mod accounts;
 mod append;
 mod batch;
 mod connect;
@@ -23,11 +24,11 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{ToolName, TrajectoryId, WorkerId};
+use gesta_core::ids::{Tenant, ToolName, TrajectoryId, WorkerId};
 use gesta_core::json;
 use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::Signed;
-use gesta_core::time::UnixMs;
+use gesta_core::time::{Day, UnixMs};
 use tokio_postgres::types::ToSql;
 
 use self::append::ParkedColumns;
@@ -36,6 +37,7 @@ use self::connect::{Link, Server};
 use self::fault::Failure;
 use self::news::Herald;
 use self::rows::{bigint, limit};
+use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::claims;
 use crate::error::{AppendError, StoreError};
 use crate::news::{Listening, News, concerns_others};
@@ -368,6 +370,23 @@ impl Store for PostgresStore {
 
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
         shares::ration(&self.link, worker, scope, ask).await
+    }
+
+    async fn draw(
+        &self,
+        account: &Account,
+        holder: &str,
+        draw: &Draw,
+    ) -> Result<Drawn, StoreError> {
+        accounts::draw(&self.link, account, holder, draw).await
+    }
+
+    async fn accounts(
+        &self,
+        tenant: Option<&Tenant>,
+        since: Day,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        accounts::list(&self.link, tenant, since).await
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

@@ -133,7 +133,7 @@ fn time(row: &Row, column: &str) -> Result<Option<UnixMs>, StoreError> {
     at.map(u64::try_from).transpose().map_err(|_| damaged(column)).map(|at| at.map(UnixMs))
 }
 
-fn name<T: FromStr>(row: &Row, column: &str) -> Result<T, StoreError> {
+pub(super) fn name<T: FromStr>(row: &Row, column: &str) -> Result<T, StoreError> {
     get::<&str>(row, column)?.parse().map_err(|_| damaged(column))
 }
 
@@ -141,6 +141,6 @@ fn word<T>(row: &Row, column: &str, from: fn(&str) -> Option<T>) -> Result<T, St
     from(get(row, column)?).ok_or_else(|| damaged(column))
 }
 
-fn damaged(column: &str) -> StoreError {
+pub(super) fn damaged(column: &str) -> StoreError {
     StoreError::Damaged { what: format!("the column `{column}` holds what no gesta has written") }
 }

@@ -10,6 +10,7 @@ use crate::error::StoreError;
 const MIGRATIONS: &[(&str, &str)] = &[
     ("V1__ledger", include_str!("../../migrations/postgres/V1__ledger.sql")),
     ("V2__workers", include_str!("../../migrations/postgres/V2__workers.sql")),
+    ("V3__accounts", include_str!("../../migrations/postgres/V3__accounts.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 

@@ -4,6 +4,7 @@
 //! file; between them SQLite's write lock decides who goes first, and the compare-and-swap of each
 //! append who wins.
 
+mod accounts;
 mod append;
 mod entries;
 mod fault;
@@ -22,15 +23,16 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::ids::{Tenant, TrajectoryId, WorkerId};
 use gesta_core::json;
 use gesta_core::projection::{Admitted, ParkedOn, Projection, Status};
 use gesta_core::signed::Signed;
-use gesta_core::time::UnixMs;
+use gesta_core::time::{Day, UnixMs};
 use rusqlite::{OptionalExtension as _, params};
 
 use self::readers::Readers;
 use self::writer::Writer;
+use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::clock::{self, Clock};
 use crate::error::{AppendError, StoreError};
 use crate::news::{self, Bell, Listening, News};
@@ -298,6 +300,28 @@ impl Store for SqliteStore {
         let (worker, scope) = (worker.clone(), scope.to_owned());
         let clock = Clock::clone(&self.clock);
         self.writer.run(move |db| shares::ration(db, &worker, &scope, ask, clock()).map(Ok)).await
+    }
+
+    async fn draw(
+        &self,
+        account: &Account,
+        holder: &str,
+        draw: &Draw,
+    ) -> Result<Drawn, StoreError> {
+        let (account, holder, draw) = (account.clone(), holder.to_owned(), draw.clone());
+        let clock = Clock::clone(&self.clock);
+        self.writer
+            .run(move |db| accounts::draw(db, &account, &holder, &draw, clock()).map(Ok))
+            .await
+    }
+
+    async fn accounts(
+        &self,
+        tenant: Option<&Tenant>,
+        since: Day,
+    ) -> Result<Vec<AccountRow>, StoreError> {
+        let tenant = tenant.cloned();
+        self.readers.run(move |db| accounts::list(db, tenant.as_ref(), since)).await
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

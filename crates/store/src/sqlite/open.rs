@@ -17,6 +17,7 @@ use crate::error::StoreError;
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/V1__ledger.sql"),
     include_str!("../../migrations/sqlite/V2__workers.sql"),
+    include_str!("../../migrations/sqlite/V3__accounts.sql"),
 ];
 
 /// `PRAGMA application_id`: "Gest".

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{ToolName, TrajectoryId, WorkerId};
+use gesta_core::ids::{Tenant, ToolName, TrajectoryId, WorkerId};
 use gesta_core::json::Canon;
 use gesta_core::projection::{Parked, ParkedOn, Status, Summary, TrajectoryKind};
 use gesta_core::signed::Signed;
@@ -88,6 +88,11 @@ fn priority(row: &Row<'_>, at: usize) -> Result<u8> {
 
 fn entry_id(row: &Row<'_>, at: usize) -> Result<EntryId> {
     row.get(at).map(Digest::from_bytes).map(EntryId::new)
+}
+
+/// Reads a tenant's name.
+pub(super) fn tenant(row: &Row<'_>, at: usize) -> Result<Tenant> {
+    name(at, row.get_ref(at)?.as_str()?)
 }
 
 fn name<T>(at: usize, text: &str) -> Result<T>

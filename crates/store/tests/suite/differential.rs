@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::ids::WorkerId;
 use gesta_core::projection::{Admitted, Status};
 use gesta_core::sample::Dice;
-use gesta_core::time::UnixMs;
+use gesta_core::time::{Day, UnixMs};
 use gesta_store::memory::MemoryStore;
-use gesta_store::{Listing, ParkedListing, Profile, Ration, Store};
+use gesta_store::{Account, Draw, Listing, ParkedListing, Profile, Ration, Store};
 
 use super::{Job, Subject, Time, report, worker};
 
@@ -97,6 +98,7 @@ impl<'a> History<'a> {
             9..=12 => self.lease().await,
             13 => self.reproject().await,
             14 if self.dice.below(2) == 0 => self.ration().await,
+            14 => self.draw().await,
             _ => self.keep_contents().await,
         }
     }
@@ -200,6 +202,20 @@ impl<'a> History<'a> {
         both!(self, store => store.ration(&me, "tool pay", ask)).unwrap();
     }
 
+    async fn draw(&mut self) {
+        let tenant = self.dice.pick(&["acme", "best"]).unwrap().parse().unwrap();
+        let account = Account { tenant, day: Day(self.dice.below(2) as u32) };
+        let holder = *self.dice.pick(&WORKERS).unwrap();
+        let mut amounts = |most: u64| Amounts::of([0; 4].map(|_: u64| self.dice.below(most)));
+        let (keep, used, need, want) = (amounts(30), amounts(20), amounts(3), amounts(50));
+        let limit = Budget { calls: Some(200), tokens: Some(150), ..Budget::default() };
+        let (seq, warn_at) = (self.dice.below(40), vec![20, 40]);
+        // What is idle comes back while its holder is alive, by the clock.
+        let idle = Amounts::default();
+        let draw = Draw { seq, limit, keep, used, idle, need, want, warn_at };
+        both!(self, store => store.draw(&account, holder, &draw)).unwrap();
+    }
+
     async fn reproject(&mut self) {
         let jobs = if self.dice.below(3) == 0 { &self.memories } else { &self.jobs };
         if let Some(job) = self.dice.pick(jobs).cloned() {
@@ -233,6 +249,8 @@ impl<'a> History<'a> {
             both!(self, store => store.entries(job.id(), 0, usize::MAX)).unwrap();
             both!(self, store => store.effects(job.id())).unwrap();
         }
+        let accounts = both!(self, store => store.accounts(None, Day(0))).unwrap();
+        assert!(accounts.len() == 4, "{accounts:?}");
         let parked = both!(self, store => store.parked(&ParkedListing::default(), usize::MAX));
         let listing = Listing { status: Some(Status::Cancelled), after: None };
         let cancelled = both!(self, store => store.list(&listing, usize::MAX)).unwrap();

@@ -1,5 +1,6 @@
 //! What every store must do, written once against the port. `conformance.rs` runs it on each.
 
+mod accounts;
 mod appends;
 mod chain;
 mod clocks;
@@ -21,6 +22,7 @@ use gesta_core::time::UnixMs;
 use gesta_store::clock::Clock;
 use gesta_store::{Profile, Store};
 
+pub(crate) use accounts::*;
 pub(crate) use appends::*;
 pub(crate) use chain::{Job, push_signal, report};
 pub(crate) use clocks::*;

@@ -1,0 +1,271 @@
+//! Accounts: what a tenant may use in a day, drawn by workers in slices.
+//!
+//! A holder, which is one slice in the hands of one worker, draws an amount and uses it without
+//! asking. What all holders of a day have drawn never adds up to more than the limit, unless calls
+//! cost more than was set aside for them. A slice ends by no lease and no clock: what its holder does
+//! not give back counts as used, so a holder that died, or that everybody takes for dead, can never
+//! make a tenant exceed its limit. Slices are the smaller the less is left.
+
+use std::collections::BTreeMap;
+
+use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::ids::Tenant;
+use gesta_core::time::{Day, UnixMs};
+
+/// A slice is at most this part of what is left, unless a single call needs more.
+const PART: u64 = 16;
+/// For how long after its last word a holder is believed to be able to give something back.
+const ALIVE_MS: u64 = 5_000;
+
+/// Whose account, and of which day.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Account {
+    /// Whose.
+    pub tenant: Tenant,
+    /// Of which day.
+    pub day: Day,
+}
+
+/// What a holder tells and asks. Everything is absolute, so that the same may be sent again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draw {
+    /// Its number, from 1. What was sent before a later one counts no more, whenever it arrives.
+    pub seq: u64,
+    /// What the tenant may use that day.
+    pub limit: Budget,
+    /// What the holder goes on to rely on: what it has used, set aside, and would like to keep.
+    pub keep: Amounts,
+    /// What it has used in all.
+    pub used: Amounts,
+    /// What of `keep` it has no use for at present.
+    pub idle: Amounts,
+    /// What it needs beyond `keep`, at least; nothing when it only tells.
+    pub need: Amounts,
+    /// What it would like beyond `keep`.
+    pub want: Amounts,
+    /// Thresholds to warn at, in percent of the limit.
+    pub warn_at: Vec<u8>,
+}
+
+/// What a holder has now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drawn {
+    /// What it has drawn in all: at least `keep`, and `need` beyond it if that was there.
+    pub drawn: Amounts,
+    /// What nobody has drawn, in limited dimensions.
+    pub left: Amounts,
+    /// Whether what it needs would be there if others gave back what they have no use for.
+    pub comes_back: bool,
+    /// A threshold, in percent, that was reached just now and never before that day.
+    pub reached: Option<u8>,
+}
+
+/// An account, with what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountRow {
+    /// Which.
+    pub account: Account,
+    /// What was used, as far as holders have told.
+    pub used: Amounts,
+    /// What was drawn, that included.
+    pub drawn: Amounts,
+    /// The highest threshold that was reached, in percent; 0 when none was.
+    pub reached: u8,
+}
+
+/// A holder's slice, as it is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) seq: u64,
+    pub(crate) drawn: Amounts,
+    pub(crate) used: Amounts,
+    pub(crate) idle: Amounts,
+    /// When the holder last told of itself.
+    pub(crate) told_at: UnixMs,
+}
+
+/// All slices of an account, by holder, and the highest threshold that was reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Book {
+    pub(crate) slices: BTreeMap<String, Slice>,
+    pub(crate) reached: u8,
+}
+
+impl Book {
+    /// Gives a holder its slice, inside the account's lock.
+    pub(crate) fn draw(&mut self, holder: &str, ask: &Draw, now: UnixMs) -> Drawn {
+        let others = || self.slices.iter().filter(|(of, _)| *of != holder).map(|(_, slice)| slice);
+        let taken = others().fold(Amounts::default(), |sum, slice| sum.plus(slice.drawn));
+        let known = self.slices.get(holder).filter(|slice| slice.seq >= ask.seq);
+        let keep = known.map_or(ask.keep, |slice| slice.drawn);
+        let left = left(&ask.limit, taken.plus(keep));
+        let spare = others()
+            .filter(|slice| slice.told_at.plus(ALIVE_MS) >= now)
+            .fold(left, |sum, slice| sum.plus(slice.idle));
+        let comes_back = known.is_none() && !fits(&ask.limit, ask.need, left);
+        let comes_back = comes_back && fits(&ask.limit, ask.need, spare);
+        if known.is_some() {
+            // The same again, or an older one that comes late.
+            return Drawn { drawn: keep, left, comes_back, reached: None };
+        }
+        let more = more(ask, left);
+        let (drawn, used, idle) = (ask.keep.plus(more), ask.used, ask.idle);
+        let slice = Slice { seq: ask.seq, drawn, used, idle, told_at: now };
+        self.slices.insert(holder.to_owned(), slice);
+        Drawn { drawn, left: left.minus(more), comes_back, reached: self.cross(ask) }
+    }
+
+    /// The highest threshold that is reached now and was not before.
+    fn cross(&mut self, ask: &Draw) -> Option<u8> {
+        let used = self.used();
+        let reached = |percent: u8| {
+            ask.limit.dimensions().into_iter().zip(used.values()).any(|((_, limit), used)| {
+                let of = |amount: u64, percent: u64| u128::from(amount) * u128::from(percent);
+                limit.is_some_and(|limit| of(used, 100) >= of(limit, percent.into()))
+            })
+        };
+        let highest = ask.warn_at.iter().copied().filter(|percent| reached(*percent)).max()?;
+        (highest > self.reached).then(|| {
+            self.reached = highest;
+            highest
+        })
+    }
+
+    fn used(&self) -> Amounts {
+        self.slices.values().fold(Amounts::default(), |sum, slice| sum.plus(slice.used))
+    }
+
+    /// The account in one row.
+    pub(crate) fn row(&self, account: Account) -> AccountRow {
+        let drawn = self.slices.values().map(|slice| slice.drawn);
+        let drawn = drawn.fold(Amounts::default(), Amounts::plus);
+        AccountRow { account, used: self.used(), drawn, reached: self.reached }
+    }
+}
+
+/// What a limit leaves, in limited dimensions.
+fn left(limit: &Budget, taken: Amounts) -> Amounts {
+    limit.carved().minus(taken)
+}
+
+fn fits(limit: &Budget, need: Amounts, left: Amounts) -> bool {
+    limit.where_limited(left).exceeded_by(&need).is_none()
+}
+
+/// What a holder gets beyond what it keeps: nothing, or at least what it needs in every dimension.
+fn more(ask: &Draw, left: Amounts) -> Amounts {
+    if ask.need == Amounts::default() || !fits(&ask.limit, ask.need, left) {
+        return Amounts::default();
+    }
+    let mut more = [0; 4];
+    let limits = ask.limit.dimensions().map(|(_, limit)| limit);
+    let (need, want, left) = (ask.need.values(), ask.want.values(), left.values());
+    let dimensions = limits.into_iter().zip(need).zip(want.into_iter().zip(left));
+    for (more, ((limit, need), (want, left))) in more.iter_mut().zip(dimensions) {
+        if limit.is_some() {
+            *more = want.min(left / PART).max(need);
+        }
+    }
+    Amounts::of(more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixMs = UnixMs(1_000_000);
+
+    fn calls(calls: u64) -> Amounts {
+        Amounts { calls, ..Amounts::default() }
+    }
+
+    fn ask(seq: u64, limit: u64, keep: u64, need: u64, want: u64) -> Draw {
+        Draw {
+            seq,
+            limit: Budget { calls: Some(limit), ..Budget::default() },
+            keep: calls(keep),
+            need: calls(need),
+            want: calls(want),
+            ..Draw::default()
+        }
+    }
+
+    /// Holders that always want more never draw more than there is, together they get all of it, and
+    /// the last units come one by one.
+    #[test]
+    fn slices_shrink_and_add_up_to_the_limit() {
+        for (limit, holders) in [(1, 3), (64, 4), (1000, 1), (1000, 7), (5000, 3)] {
+            let mut book = Book::default();
+            let mut drawn = vec![0; holders];
+            let mut sizes = Vec::new();
+            for seq in 1..=5000 {
+                for (number, drawn) in drawn.iter_mut().enumerate() {
+                    let draw = ask(seq, limit, *drawn, 1, 4096);
+                    let now = book.draw(&number.to_string(), &draw, NOW).drawn.calls;
+                    sizes.extend(Some(now - *drawn).filter(|more| *more > 0));
+                    *drawn = now;
+                    let row = book.row(Account { tenant: "t".parse().unwrap(), day: Day(1) });
+                    assert!(row.drawn.calls <= limit, "{row:?}");
+                }
+            }
+            assert_eq!(drawn.iter().sum::<u64>(), limit);
+            assert!(sizes.iter().rev().take(16).all(|size| *size == 1), "{sizes:?}");
+            assert!(sizes.windows(2).all(|pair| pair[0] >= pair[1]), "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_again_changes_nothing_and_what_comes_late_counts_no_more() {
+        let mut book = Book::default();
+        let first = ask(1, 100, 0, 1, 50);
+        assert_eq!(book.draw("a", &first, NOW).drawn, calls(6));
+        assert_eq!(book.draw("a", &first, NOW).drawn, calls(6));
+        assert_eq!(book.draw("a", &ask(2, 100, 2, 0, 0), NOW).drawn, calls(2), "given back");
+        assert_eq!(book.draw("b", &ask(1, 100, 0, 98, 98), NOW).drawn, calls(98));
+        let late = book.draw("a", &first, NOW);
+        assert_eq!((late.drawn, late.left), (calls(2), calls(0)), "it relies on no more");
+    }
+
+    #[test]
+    fn a_call_that_cost_more_is_counted_and_nobody_draws_below_nothing() {
+        let mut book = Book::default();
+        assert_eq!(book.draw("a", &ask(1, 10, 0, 1, 1), NOW).drawn, calls(1));
+        let over = book.draw("a", &ask(2, 10, 12, 0, 0), NOW);
+        assert_eq!((over.drawn, over.left), (calls(12), calls(0)));
+        assert_eq!(book.draw("b", &ask(1, 10, 0, 1, 1), NOW).drawn, calls(0));
+    }
+
+    #[test]
+    fn who_needs_waits_for_what_a_live_holder_does_not_use() {
+        let mut book = Book::default();
+        book.draw("a", &Draw { idle: calls(3), ..ask(1, 10, 10, 0, 0) }, NOW);
+        let wait = book.draw("b", &ask(1, 10, 0, 2, 2), NOW.plus(10));
+        assert!(wait.comes_back && wait.drawn == calls(0));
+        assert!(!book.draw("b", &ask(2, 10, 0, 4, 4), NOW.plus(10)).comes_back, "too much");
+        assert!(!book.draw("b", &ask(3, 10, 0, 2, 2), NOW.plus(60_000)).comes_back, "it is dead");
+    }
+
+    #[test]
+    fn a_threshold_is_reached_once() {
+        let mut book = Book::default();
+        let mut told = |seq, used| {
+            let warn_at = vec![50, 80, 100];
+            let draw = Draw { used: calls(used), warn_at, ..ask(seq, 10, used, 0, 0) };
+            book.draw("a", &draw, NOW).reached
+        };
+        assert_eq!([told(1, 4), told(2, 5), told(3, 6)], [None, Some(50), None]);
+        assert_eq!([told(4, 9), told(5, 9), told(6, 10)], [Some(80), None, Some(100)]);
+    }
+
+    #[test]
+    fn dimensions_without_a_limit_are_drawn_by_nobody() {
+        let mut book = Book::default();
+        let mut draw = ask(1, 10, 0, 1, 1);
+        draw.need.money_micros = 500;
+        draw.want.money_micros = 500;
+        assert_eq!(book.draw("a", &draw, NOW).drawn, calls(1));
+        draw.limit.money_micros = Some(499);
+        draw.seq = 2;
+        assert_eq!(book.draw("a", &draw, NOW).drawn, calls(0), "all of it, or nothing");
+    }
+}

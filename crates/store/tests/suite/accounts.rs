@@ -1,0 +1,115 @@
+//! What tenants use: slices that add up, draws that are sent again, draws that race.
+
+use std::sync::Arc;
+
+use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::time::Day;
+use gesta_store::{Account, AccountRow, Draw, Drawn};
+
+use super::Subject;
+
+fn account(tenant: &str, day: u32) -> Account {
+    Account { tenant: tenant.parse().unwrap(), day: Day(day) }
+}
+
+fn spent(calls: u64, money_micros: u64) -> Amounts {
+    Amounts { calls, money_micros, ..Amounts::default() }
+}
+
+/// A draw on a limit of ten calls and a thousand millionths.
+fn ask(seq: u64, keep: Amounts, need: Amounts) -> Draw {
+    let limit = Budget { calls: Some(10), money_micros: Some(1000), ..Budget::default() };
+    Draw { seq, limit, keep, need, want: need, ..Draw::default() }
+}
+
+/// Slices add up to no more than the limit; what is given back is there for others; days and tenants
+/// are apart; what was used is told, and so is who has reached a threshold.
+pub(crate) async fn accounts_are_drawn_in_slices(subject: Subject) {
+    let store = &*subject.store;
+    let (monday, tuesday) = (account("acme", 20_000), account("acme", 20_001));
+    let draw = async |account: &Account, holder: &str, draw: &Draw| {
+        store.draw(account, holder, draw).await.unwrap()
+    };
+    let none = Amounts::default();
+    let first = draw(&monday, "a", &ask(1, none, spent(6, 600))).await;
+    assert_eq!((first.drawn, first.left), (spent(6, 600), spent(4, 400)));
+    let too_much = draw(&monday, "b", &ask(1, none, spent(1, 500))).await;
+    assert_eq!((too_much.drawn, too_much.comes_back), (none, false), "all of it, or nothing");
+    assert_eq!(draw(&monday, "b", &ask(2, none, spent(4, 400))).await.drawn, spent(4, 400));
+    assert_eq!(draw(&monday, "c", &ask(1, none, spent(1, 0))).await.drawn, none);
+    assert_eq!(draw(&tuesday, "c", &ask(1, none, spent(1, 0))).await.drawn, spent(1, 0));
+
+    let mut told = ask(2, spent(5, 300), none);
+    (told.used, told.idle, told.warn_at) = (spent(3, 100), spent(2, 200), vec![10, 30, 80]);
+    let back = draw(&monday, "a", &told).await;
+    assert_eq!((back.drawn, back.left), (spent(5, 300), spent(1, 300)));
+    assert_eq!(back.reached, Some(30));
+    let waits = draw(&monday, "b", &ask(3, spent(4, 400), spent(2, 0))).await;
+    assert!(waits.comes_back, "{waits:?}");
+    assert_eq!(draw(&account("best", 20_000), "a", &ask(1, none, none)).await.drawn, none);
+
+    let row = |tenant, day, used, drawn, reached| AccountRow {
+        account: account(tenant, day),
+        used,
+        drawn,
+        reached,
+    };
+    let acme = [
+        row("acme", 20_001, none, spent(1, 0), 0),
+        row("acme", 20_000, spent(3, 100), spent(9, 700), 30),
+    ];
+    let tenant = "acme".parse().unwrap();
+    assert_eq!(store.accounts(Some(&tenant), Day(0)).await.unwrap(), acme);
+    let all = store.accounts(None, Day(20_000)).await.unwrap();
+    assert_eq!(all[..2], acme);
+    assert_eq!(all[2..], [row("best", 20_000, none, none, 0)]);
+    assert_eq!(store.accounts(None, Day(20_001)).await.unwrap(), acme[..1]);
+}
+
+/// The same draw again is the same draw, and one that comes late changes nothing.
+pub(crate) async fn a_draw_counts_once(subject: Subject) {
+    let store = &*subject.store;
+    let account = account("acme", 20_000);
+    let first = ask(1, Amounts::default(), spent(7, 0));
+    for _ in 0..3 {
+        let drawn = store.draw(&account, "a", &first).await.unwrap();
+        assert_eq!((drawn.drawn, drawn.left), (spent(7, 0), spent(3, 1000)));
+    }
+    let less = ask(2, spent(2, 0), Amounts::default());
+    assert_eq!(store.draw(&account, "a", &less).await.unwrap().drawn, spent(2, 0));
+    let other = ask(1, Amounts::default(), spent(8, 0));
+    assert_eq!(store.draw(&account, "b", &other).await.unwrap().drawn, spent(8, 0));
+    let late = store.draw(&account, "a", &first).await.unwrap();
+    assert_eq!(late, Drawn { drawn: spent(2, 0), left: spent(0, 1000), ..Drawn::default() });
+}
+
+/// Many draw at once, each as much as it can get: together they get the limit, to the unit.
+pub(crate) async fn racing_draws_never_exceed(subject: Subject) {
+    const LIMIT: u64 = 500;
+    let mut racers = tokio::task::JoinSet::new();
+    for number in 0..16 {
+        let store = Arc::clone(&subject.store);
+        racers.spawn(async move {
+            let (account, holder) = (account("acme", 20_000), format!("racer {number}"));
+            let (mut drawn, mut seq) = (0, 0);
+            loop {
+                seq += 1;
+                let mut draw = ask(seq, spent(drawn, 0), spent(1, 0));
+                (draw.limit, draw.want) = (Budget::default(), spent(20, 0));
+                draw.limit.calls = Some(LIMIT);
+                let now = store.draw(&account, &holder, &draw).await.unwrap().drawn.calls;
+                if now == drawn {
+                    return drawn;
+                }
+                drawn = now;
+            }
+        });
+    }
+    let mut sum = 0;
+    while let Some(drawn) = racers.join_next().await {
+        sum += drawn.unwrap();
+    }
+    assert_eq!(sum, LIMIT);
+    let rows = subject.store.accounts(None, Day(0)).await.unwrap();
+    assert_eq!(rows[0].drawn, spent(LIMIT, 0));
+}
