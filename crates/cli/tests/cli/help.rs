@@ -2,7 +2,7 @@
 
 use crate::world::World;
 
-const COMMANDS: [&[&str]; 0] = [
+const COMMANDS: [&[&str]; 45] = [
     &[],
     &["run"],
     &["check"],

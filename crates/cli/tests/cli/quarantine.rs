@@ -52,7 +52,7 @@ fn a_throttled_job_waits_and_completes() {
 fn an_interrupted_job_is_refused() {
     let world = scene("trajectory = [{ calls = 2, per = \"1h\", then = \"interrupt\" }]", 5);
     let ran = world.gesta(&["run", "job.yaml"]).expect(10);
-    assert!(ran.out.contains("temporal_intervention"), "{}", ran.out);
+    assert!(ran.err.contains("temporal intervention"), "{}", ran.err);
     assert_eq!(paid(&world), 2);
     world.gesta(&["verify"]).ok();
 }

@@ -289,10 +289,13 @@ fn what_is_too_much_is_refused_with_its_reason() {
     );
     let config = world.read("gesta.toml");
     for (limit, reason) in [
-        ("rate = { calls = 1, per = \"1h\" }", "temporal_intervention"),
-        ("max_args = \"16B\"", "envelope_invalid"),
+        (
+            "[temporal]\ntrajectory = [{ calls = 1, per = \"1h\", then = \"interrupt\" }]\n[worker]",
+            "temporal_intervention",
+        ),
+        ("[worker]\nmax_args = \"16B\"", "envelope_invalid"),
     ] {
-        world.write("gesta.toml", &config.replace("[worker]\n", &format!("[worker]\n{limit}\n")));
+        world.write("gesta.toml", &config.replace("[worker]", limit));
         let ran = world.gesta(&["run", "job.yaml", "--json"]).expect(10);
         assert!(ran.out.contains(reason), "{}", ran.out);
     }

@@ -161,11 +161,13 @@ fn expiry_stops_the_next_call_and_not_the_record() {
     world.gesta(&["submit", "job.yaml", "--writ", "w.json"]).ok();
     let mut worker = world.start(&["worker"]);
     world.hear("reached");
+    let shown = world.gesta(&["writ", "inspect", "w.json", "--json"]).json();
+    let ends = shown["chain"][0]["writ"]["window"]["not_after"].as_u64().unwrap();
+    // The worker's clock is the store's at its last heartbeat: wait for one after the end.
+    let beat =
+        || world.gesta(&["workers", "--json"]).json_lines()[0]["heartbeat_at"].as_u64().unwrap();
     let begun = std::time::Instant::now();
-    let over = || {
-        !world.gesta(&["writ", "inspect", "w.json", "--json"]).json()["counts"].as_bool().unwrap()
-    };
-    while !over() {
+    while beat() <= ends {
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
     std::fs::write(world.path("pause"), "7\n").unwrap();
