@@ -161,6 +161,7 @@ pub fn root_writ(
         budget: Budget::default(),
         depth: WRIT_DEPTH,
         effect: Effect::Irreversible,
+        guardians: false,
         holder: owner.id(),
         key: owner.id(),
         parent: None,
@@ -191,7 +192,8 @@ pub fn ceiling(tools: &BTreeSet<ToolName>, catalogue: &Catalogue) -> Effect {
 }
 
 /// The chain of writs for one job: the root writ, and one below it that names the job, exactly the
-/// tools it needs, no stronger effect than theirs, its budget, and a few days.
+/// tools it needs, no stronger effect than theirs, its budget, and a few days. Whichever guardian drives the
+/// job may narrow it further for the job's children.
 pub fn narrow(
     root: Signed<Writ>,
     holder: &PrivateKey,
@@ -214,6 +216,7 @@ pub fn narrow(
         budget: least(&parent.budget, budget),
         depth,
         effect: ceiling(&tools, catalogue).min(parent.effect),
+        guardians: true,
         holder: holder.id(),
         key: holder.id(),
         parent: Some(root.id()),

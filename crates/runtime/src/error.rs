@@ -60,6 +60,14 @@ pub enum RunError {
     /// The trajectory has ended.
     #[error("{0} has ended already")]
     Ended(TrajectoryId),
+    /// The chain that stands where a child is to begin was begun by something else.
+    #[error("{child} is to be a child of {parent}, but something else has begun it")]
+    OtherChild {
+        /// The child.
+        child: TrajectoryId,
+        /// Its parent.
+        parent: TrajectoryId,
+    },
     /// A tool declares an expression that is none.
     #[error("tool `{tool}` declares a bad expression: {why}")]
     Rule {

@@ -400,7 +400,8 @@ fn decide(
     })
 }
 
-fn refuse(
+/// Says no: adds the `rejection` that a denying decision leads to.
+pub(crate) fn refuse(
     desk: &Desk,
     draft: &mut Draft<Facts>,
     proposal: Proposal,
