@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     cancel, check, completions, confirm, demo, doctor, doubts, export, graph, init, jobs, keys,
-    log, resolve, resume, run, show, signal, submit, tools, verify, worker, workers,
+    log, resolve, resume, run, show, signal, submit, tools, tree, verify, worker, workers,
 };
 use crate::session::Session;
 
@@ -117,6 +117,7 @@ pub(crate) enum Command {
     Keys(keys::Arguments),
     Log(log::Arguments),
     Show(show::Arguments),
+    Tree(tree::Arguments),
     Verify(verify::Arguments),
     Export(export::Arguments),
     Doctor(doctor::Arguments),
@@ -146,6 +147,7 @@ impl Command {
             Self::Keys(arguments) => keys::run(session, arguments),
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
+            Self::Tree(arguments) => tree::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),

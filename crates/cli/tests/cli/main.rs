@@ -9,6 +9,7 @@
 
 mod check;
 mod confirm;
+mod delegation;
 mod demo;
 mod doctor;
 mod embedded;

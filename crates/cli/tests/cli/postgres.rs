@@ -11,14 +11,14 @@ use crate::sample;
 use crate::world::World;
 
 /// A database of its own, with its URL.
-struct Database {
+pub(crate) struct Database {
     runtime: tokio::runtime::Runtime,
     server: String,
     name: String,
 }
 
 impl Database {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let server = std::env::var("GESTA_TEST_POSTGRES").unwrap_or_else(|_| {
             panic!(
                 "`GESTA_TEST_POSTGRES` is not set: `cargo xtask test` starts a server and sets it"
@@ -31,7 +31,7 @@ impl Database {
         database
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let (server, _) = self.server.rsplit_once('/').unwrap();
         format!("{server}/{}", self.name)
     }
