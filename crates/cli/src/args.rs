@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use crate::commands::{
     approvals, approve, budget, cancel, check, completions, confirm, demo, doctor, doubts, export,
     freeze, graph, help, init, jobs, keys, log, policy, quarantine, resolve, resume, run, show,
-    signal, submit, tools, verify, worker, workers, writ,
+    signal, submit, tools, tree, verify, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -127,6 +127,7 @@ pub(crate) enum Command {
     Budget(budget::Arguments),
     Log(log::Arguments),
     Show(show::Arguments),
+    Tree(tree::Arguments),
     Verify(verify::Arguments),
     Export(export::Arguments),
     Doctor(doctor::Arguments),
@@ -166,6 +167,7 @@ impl Command {
             Self::Budget(arguments) => budget::run(session, &arguments),
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
+            Self::Tree(arguments) => tree::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),

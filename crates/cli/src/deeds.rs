@@ -180,6 +180,7 @@ impl Deeds {
                 let undos = rollback.undo.iter().filter_map(undo);
                 self.undos.get_or_insert_default().extend(undos);
             }
+            Body::DelegationResult(result) => self.cost = self.cost.plus(result.spent),
             Body::Completed(completed) => self.answer = Some(completed.answer.clone()),
             Body::Failed(stopped) | Body::Cancelled(stopped) => {
                 self.error = Some(stopped.error.clone());

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gesta_core::document::Recovery;
-use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::{Parked, ParkedOn, Status};
 use gesta_core::state::{self, State};
 use gesta_core::time::UnixMs;
-use gesta_runtime::{Left, Worker, has_work};
+use gesta_runtime::{Left, Worker, family, has_work};
 use gesta_store::{Chain, ParkedListing, Store, StoreError, TrajectoryRow};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -104,7 +103,7 @@ impl Driving<'_> {
         let poll = Duration::from_millis(poll_ms);
         let (mut told, mut circling, mut before) = (BTreeSet::new(), CIRCLING_FIRST, None);
         loop {
-            let left = self.worker.run_one(self.trajectory, stop.clone()).await?;
+            let left = self.worker.run_family(self.trajectory, stop.clone()).await?;
             let row = self.row().await?;
             if let Some(ending) = Ending::of(row.summary.status) {
                 return Ok(ending);
@@ -112,25 +111,31 @@ impl Driving<'_> {
             if left == Left::Stopped || *stop.borrow() {
                 return Ok(Ending::Interrupted);
             }
-            let parked = parked(self.store, self.trajectory).await?;
-            self.tell(&parked, &mut told);
-            if !row.summary.runnable && self.needs_operator(&parked).await? {
+            let family = family(self.store, self.trajectory).await?;
+            let mut waits_for_person = false;
+            for member in &family {
+                let parked = parked(self.store, member.trajectory).await?;
+                self.tell(member.trajectory, &parked, &mut told);
+                waits_for_person |= self.needs_operator(member.trajectory, &parked).await?;
+            }
+            if waits_for_person && !family.iter().any(|member| member.summary.runnable) {
                 return Ok(Ending::InDoubt);
             }
             // An attempt that left nothing but itself is no progress.
-            let fruitless = before.is_some_and(|seq| row.head.seq <= seq + 1);
+            let entries: u64 = family.iter().map(|member| member.head.seq).sum();
+            let fruitless = before.is_some_and(|before| entries <= before + family.len() as u64);
             circling = if fruitless { (circling * 2).min(CIRCLING_MOST) } else { CIRCLING_FIRST };
             let busy = has_work(&row.summary, self.worker.now());
             let pause = if busy { circling } else { Duration::ZERO };
-            before = Some(row.head.seq);
-            self.quiet(row.head, poll, pause, &mut stop).await?;
+            before = Some(entries);
+            self.quiet(&family, poll, pause, &mut stop).await?;
         }
     }
 
     /// Waits until somebody has appended something, or a worker has something to do again.
     async fn quiet(
         &self,
-        head: Head,
+        family: &[TrajectoryRow],
         poll: Duration,
         pause: Duration,
         stop: &mut watch::Receiver<bool>,
@@ -141,10 +146,14 @@ impl Driving<'_> {
                 _ = stop.changed() => return Ok(()),
                 () = sleep(poll) => {}
             }
-            let row = self.row().await?;
             let rested = tokio::time::Instant::now() >= until;
-            if row.head != head || (rested && has_work(&row.summary, self.worker.now())) {
-                return Ok(());
+            for before in family {
+                let row = self.store.trajectory(before.trajectory).await?;
+                let moved = row.as_ref().is_none_or(|row| row.head != before.head);
+                let works = |row: TrajectoryRow| has_work(&row.summary, self.worker.now());
+                if moved || (rested && row.is_some_and(works)) {
+                    return Ok(());
+                }
             }
         }
     }
@@ -155,27 +164,34 @@ impl Driving<'_> {
     }
 
     /// Says what the job waits for, each thing once.
-    fn tell(&self, parked: &[Parked], told: &mut BTreeSet<gesta_core::digest::EntryId>) {
-        for row in parked.iter().filter(|row| row.on != ParkedOn::Doubt) {
+    fn tell(
+        &self,
+        trajectory: TrajectoryId,
+        parked: &[Parked],
+        told: &mut BTreeSet<gesta_core::digest::EntryId>,
+    ) {
+        // A child is driven here too, and says itself what it waits for.
+        for row in parked.iter().filter(|row| !matches!(row.on, ParkedOn::Doubt | ParkedOn::Child))
+        {
             if told.insert(row.entry) {
                 self.live.say(&format!(
                     "{} waits {}; Ctrl-C leaves it waiting",
                     row.step,
-                    waits_for(self.trajectory, row)
+                    waits_for(trajectory, row)
                 ));
             }
         }
     }
 
     /// Whether some doubt will be looked into by nobody but a person.
-    async fn needs_operator(&self, parked: &[Parked]) -> Result<bool> {
+    async fn needs_operator(&self, of: TrajectoryId, parked: &[Parked]) -> Result<bool> {
         if parked.iter().any(|row| row.on == ParkedOn::Confirmation) {
             return Ok(true);
         }
         if !parked.iter().any(|row| matches!(row.on, ParkedOn::Doubt | ParkedOn::Undo)) {
             return Ok(false);
         }
-        let chain = Chain::load(Arc::clone(self.store), self.trajectory).await?;
+        let chain = Chain::load(Arc::clone(self.store), of).await?;
         let now = self.worker.now();
         Ok(parked.iter().any(|row| for_a_person(chain.state(), row, now)))
     }
@@ -227,6 +243,9 @@ pub(crate) fn waits_for(trajectory: TrajectoryId, row: &Parked) -> String {
             "for a person to decide about an undo that did not succeed: `gesta doubts` shows why"
                 .to_owned()
         }
-        (ParkedOn::Child, key) => format!("for {}", key.as_deref().unwrap_or("a child")),
+        (ParkedOn::Child, key) => {
+            let child = key.as_deref().unwrap_or("a child");
+            format!("for its child {child}: `gesta tree {trajectory}` shows how far it is")
+        }
     }
 }

@@ -8,9 +8,9 @@ use anyhow::Result;
 use clap::Args;
 use gesta_core::amounts::Budget;
 use gesta_core::json::Canon;
-use gesta_runtime::authority;
 use gesta_runtime::job::{self, Compiled, Problems};
 use gesta_runtime::tools::Catalogue;
+use gesta_runtime::{JobFiles, authority};
 
 use crate::problem::Problem;
 use crate::toolbox::Toolbox;
@@ -89,7 +89,7 @@ pub(crate) fn load(file: &Path, tools: &Catalogue) -> Result<Result<Compiled, Pr
     let text = std::fs::read_to_string(file).map_err(|error| {
         Problem::new(format!("cannot read the job file `{label}`: {error}")).bad_input()
     })?;
-    Ok(job::load(&label, &text, tools))
+    Ok(job::load_with(&label, &text, tools, &JobFiles))
 }
 
 fn input(arguments: &JobArguments, compiled: &Compiled) -> Result<Canon> {

@@ -3,12 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use gesta_core::amounts::Amounts;
-use gesta_core::body::{CheckVerdict, Commit, Confirmation, Failure, Origin, Started, Waiting};
+use gesta_core::body::{
+    CheckVerdict, Commit, Confirmation, Delegation, DelegationResult, End, Failure, Origin,
+    Started, Waiting,
+};
 use gesta_core::document::{Certainty, Outcome, ResolutionVerdict};
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
@@ -51,6 +54,8 @@ pub(crate) struct Live {
     color: Color,
     /// Whether each line says which job it is about.
     many: bool,
+    /// The job that is shown, if it is one: the first that is heard of.
+    main: OnceLock<TrajectoryId>,
     bars: MultiProgress,
     open: Mutex<BTreeMap<(TrajectoryId, StepId), Open>>,
 }
@@ -93,6 +98,7 @@ impl Live {
             to: Where::Nowhere,
             color: Color::Never,
             many: false,
+            main: OnceLock::new(),
             bars: MultiProgress::new(),
             open: Mutex::default(),
         }
@@ -131,6 +137,8 @@ impl Live {
     fn see(&self, entry: &Entry) {
         let payload = entry.payload();
         let (trajectory, at) = (payload.trajectory, payload.at);
+        // The first is the one that was asked for: nothing is delegated before it is claimed.
+        self.main.get_or_init(|| trajectory);
         match self.to {
             Where::Nowhere => return,
             Where::Json => return json_line(trajectory, entry),
@@ -146,6 +154,8 @@ impl Live {
             }
             Body::Started(started) => self.begin(trajectory, started, at),
             Body::Waiting(waiting) => self.wait(trajectory, waiting, at),
+            Body::Delegation(delegation) => self.delegate(trajectory, delegation, at),
+            Body::DelegationResult(result) => self.returned(trajectory, result, at),
             Body::Commit(commit) => self.commit(trajectory, commit, at),
             Body::Failure(failure) => self.failure(trajectory, failure, at),
             Body::Rejection(rejection) => {
@@ -195,9 +205,14 @@ impl Live {
         }
     }
 
+    /// Whether a line says which job it is about: there are many, or it is a child of the one that is shown.
+    fn names(&self, trajectory: TrajectoryId) -> bool {
+        self.many || *self.main.get_or_init(|| trajectory) != trajectory
+    }
+
     /// Which job a line is about, when there are many.
     fn which(&self, trajectory: TrajectoryId) -> String {
-        if self.many { format!("{}: ", brief_id(trajectory)) } else { String::new() }
+        if self.names(trajectory) { format!("{}: ", brief_id(trajectory)) } else { String::new() }
     }
 
     fn begin(&self, trajectory: TrajectoryId, started: &Started, at: UnixMs) {
@@ -221,6 +236,28 @@ impl Live {
             let told = told(&waiting.step, "waits", AnsiColor::Yellow, note);
             self.print(&self.line(trajectory, &told, None));
         }
+    }
+
+    fn delegate(&self, trajectory: TrajectoryId, delegation: &Delegation, at: UnixMs) {
+        let note = format!("to child {}", brief_id(delegation.child));
+        let bar = self.bar(&format!("{:<STEP_WIDTH$}  {note}", delegation.step));
+        self.put(trajectory, &delegation.step, Open { tool: None, since: at, bar });
+        if self.to == Where::Lines {
+            let told = told(&delegation.step, "handed", AnsiColor::Cyan, note);
+            self.print(&self.line(trajectory, &told, None));
+        }
+    }
+
+    fn returned(&self, trajectory: TrajectoryId, result: &DelegationResult, at: UnixMs) {
+        let (state, style) = match result.end {
+            End::Completed => ("returned", AnsiColor::Green),
+            End::Failed => ("failed", AnsiColor::Red),
+            End::Cancelled => ("cancelled", AnsiColor::Red),
+        };
+        let note = format!("by child {}", brief_id(result.child));
+        let cost = Amounts { wall_ms: 0, ..result.spent };
+        let told = told(&result.step, state, style, note);
+        self.end(trajectory, Told { cost, ..told }, at);
     }
 
     fn commit(&self, trajectory: TrajectoryId, commit: &Commit, at: UnixMs) {
@@ -285,7 +322,10 @@ impl Live {
         let tool = tool.map_or("", ToolName::as_str);
         let took = took.map(span).unwrap_or_default();
         let costs = if *costs == Amounts::default() { String::new() } else { cost(costs) };
-        let which = if self.many { format!("{}  ", brief_id(trajectory)) } else { String::new() };
+        let which = match self.names(trajectory) {
+            true => format!("{}  ", brief_id(trajectory)),
+            false => String::new(),
+        };
         let note = short(note, NOTE_LENGTH);
         let line = format!(
             "{which}{step:<STEP_WIDTH$}  {tool:<TOOL_WIDTH$}  {style}{state:<STATE_WIDTH$}{style:#}  {took:>8}  {costs}  {note}"

@@ -43,10 +43,16 @@ impl Looking<'_> {
         let known = self.keyring.and_then(|keys| keys.get(&document.key));
         let (trusted, why) = match document.needs {
             Needs::Role(roles) | Needs::Registry(roles) => self.by_role(document.key, roles),
-            Needs::Holder if known.is_some_and(|key| key.revoked_at.is_some()) => {
+            Needs::Holder | Needs::Narrower
+                if known.is_some_and(|key| key.revoked_at.is_some()) =>
+            {
                 (Some(false), "the key was revoked".to_owned())
             }
             Needs::Holder => (Some(true), "as holder of the writ above".to_owned()),
+            Needs::Narrower => match self.by_role(document.key, &[Role::Guardian]) {
+                (Some(false), _) => (Some(true), "as holder of the writ above".to_owned()),
+                guardian => guardian,
+            },
         };
         SignatureStatus {
             type_: document.type_,

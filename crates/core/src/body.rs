@@ -1,5 +1,6 @@
 //! The bodies of entries, one type a kind. Shapes only: what may follow what is the state's to say.
 
+mod delegation;
 mod plan;
 mod proposal;
 
@@ -21,6 +22,7 @@ use crate::time::UnixMs;
 use crate::world::{Delta, ResourceRef};
 use crate::writ::Writ;
 
+pub use delegation::{Delegation, DelegationResult, Delivered, Delivery, OnChildFailure, OnStop};
 pub use plan::{Plan, PlanStep, StepKind};
 pub use proposal::{Proposal, external_key, step_seed};
 
@@ -437,20 +439,6 @@ pub struct Timer {
     pub waiting: EntryId,
 }
 
-/// A task is handed to a child.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Delegation {
-    /// The child, whose id follows from parent, step and generation.
-    pub child: TrajectoryId,
-    /// The step.
-    pub step: StepId,
-    /// What the child is to do.
-    pub task: Content,
-    /// The child's writ, narrowed from this trajectory's.
-    pub writ: Signed<Writ>,
-}
-
 /// How a trajectory ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -461,24 +449,6 @@ pub enum End {
     Failed,
     /// Someone asked for it.
     Cancelled,
-}
-
-/// A child has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DelegationResult {
-    /// What it answered.
-    pub answer: Content,
-    /// The child.
-    pub child: TrajectoryId,
-    /// How it ended.
-    pub end: End,
-    /// Its last entry.
-    pub head: Head,
-    /// What it used of what was carved out for it.
-    pub spent: Amounts,
-    /// The step.
-    pub step: StepId,
 }
 
 /// The world as it stands.

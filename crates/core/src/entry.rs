@@ -182,6 +182,7 @@ kinds! {
     Timer(Timer) = "timer": "The time that a step waited for has come.",
     Delegation(Delegation) = "delegation": "A task is handed to a child.",
     DelegationResult(DelegationResult) = "delegation_result": "A child has ended.",
+    Delivered(Delivered) = "delivered": "The other chain of a delegation has what it was owed.",
     Checkpoint(Checkpoint) = "checkpoint": "The digest of the world.",
     Registration(Registration) = "registration": "The registry changes.",
     Erased(Erased) = "erased": "Content was destroyed.",

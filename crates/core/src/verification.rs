@@ -16,6 +16,7 @@ use crate::keys::{KeyId, Signature};
 use crate::signed::{Document, Signed};
 use crate::state::{Illegal, State, Why};
 use crate::trust::{Distrust, Keyring, Role};
+use crate::writ::Writ;
 
 /// What a finding means for whoever relies on the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -181,6 +182,14 @@ impl<'a> Verifier<'a> {
         }
     }
 
+    /// Whether a holder's key still counts.
+    fn holds(&self, key: KeyId) -> Result<(), Distrust> {
+        match self.keyring.get(&key).and_then(|known| known.revoked_at) {
+            Some(revoked_at) => Err(Distrust::Revoked { key, revoked_at }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether every signature counts.
     fn check_trust(
         &self,
@@ -192,14 +201,11 @@ impl<'a> Verifier<'a> {
         for document in signed {
             let trusted = match document.needs {
                 Needs::Role(roles) => self.keyring.check(document.key, roles, tenant, at),
-                Needs::Holder => {
-                    match self.keyring.get(&document.key).and_then(|key| key.revoked_at) {
-                        Some(revoked_at) => {
-                            Err(Distrust::Revoked { key: document.key, revoked_at })
-                        }
-                        None => Ok(()),
-                    }
-                }
+                Needs::Holder => self.holds(document.key),
+                Needs::Narrower => match self.state.writ() {
+                    Some((_, writ)) if writ.holder == document.key => self.holds(document.key),
+                    _ => self.keyring.check(document.key, GUARDIAN, tenant, at),
+                },
                 Needs::Registry(_) => Ok(()),
             };
             trusted.map_err(|distrust| (document.type_, distrust))?;
@@ -214,6 +220,9 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 }
+
+/// Who may narrow a writ for a child beside its holder.
+const GUARDIAN: &[Role] = &[Role::Guardian];
 
 fn code_of(illegal: &Illegal) -> &'static str {
     match illegal.why {
@@ -241,6 +250,9 @@ pub enum Needs {
     Role(&'static [Role]),
     /// The key holds the writ above; the chain of holders is checked by `apply`.
     Holder,
+    /// The key holds the trajectory's writ, or is a guardian's; that the writ lets guardians narrow it
+    /// is checked by `apply`.
+    Narrower,
     /// The key has one of these roles in the registry that is being folded, which `apply` checks.
     Registry(&'static [Role]),
 }
@@ -310,7 +322,7 @@ pub fn signed(body: &Body) -> Vec<SignedRef<'_>> {
         Body::Approval(approval) => vec![by_role(&approval.statement)],
         Body::Resolution(resolution) => vec![by_role(&resolution.statement)],
         Body::LateEffect(late) => vec![by_role(&late.report)],
-        Body::Delegation(delegation) => vec![needing(&delegation.writ, Needs::Holder)],
+        Body::Delegation(delegation) => vec![needing(&delegation.writ, Needs::Narrower)],
         Body::Registration(registration) => {
             let statement = &registration.statement;
             vec![needing(statement, Needs::Registry(statement.doc().item.roles()))]
@@ -324,6 +336,7 @@ pub fn signed(body: &Body) -> Vec<SignedRef<'_>> {
         | Body::Signal(_)
         | Body::Timer(_)
         | Body::DelegationResult(_)
+        | Body::Delivered(_)
         | Body::Checkpoint(_)
         | Body::Erased(_)
         | Body::CancelRequested(_)
@@ -333,11 +346,24 @@ pub fn signed(body: &Body) -> Vec<SignedRef<'_>> {
     }
 }
 
-/// The first writ needs an issuer; those below it need the holder of the one above.
+/// The first writ needs an issuer; those below it need the holder of the one above, or a guardian.
 fn writs(mandate: &Mandate) -> Vec<SignedRef<'_>> {
-    let needs = std::iter::once(Needs::Role(&[Role::Issuer]))
-        .chain(std::iter::repeat_with(|| Needs::Holder));
-    mandate.writs.iter().zip(needs).map(|(writ, needs)| needing(writ, needs)).collect()
+    let mut above: Option<&Writ> = None;
+    let mut refs = Vec::with_capacity(mandate.writs.len());
+    for writ in &mandate.writs {
+        refs.push(needing(writ, needs_of_writ(writ.doc(), above)));
+        above = Some(writ.doc());
+    }
+    refs
+}
+
+/// What makes the signature of a writ count, below another one or at the top.
+pub fn needs_of_writ(writ: &Writ, above: Option<&Writ>) -> Needs {
+    match above {
+        None => Needs::Role(&[Role::Issuer]),
+        Some(above) if above.holder == writ.key => Needs::Holder,
+        Some(_) => Needs::Role(GUARDIAN),
+    }
 }
 
 /// A place in another trajectory that an entry names.
@@ -390,6 +416,12 @@ pub fn links(body: &Body) -> Vec<Link> {
             trajectory: result.child,
             entry: result.head.id,
             seq: Some(result.head.seq),
+        }],
+        Body::Delivered(delivered) => vec![Link {
+            what: "delivery",
+            trajectory: delivered.to,
+            entry: delivered.head.id,
+            seq: Some(delivered.head.seq),
         }],
         _ => Vec::new(),
     }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::amounts::{Budget, Dimension};
 use crate::content::some;
@@ -121,6 +122,10 @@ pub struct Writ {
     pub depth: u64,
     /// The most that a tool may do to the world.
     pub effect: Effect,
+    /// Whether guardians may narrow it too, each with its own key, for children of the one trajectory that
+    /// it roots. They decide every call there anyway, so handing on a part of it gives them nothing.
+    #[serde(default, deserialize_with = "only_true", skip_serializing_if = "is_false")]
+    pub guardians: bool,
     /// Who may narrow it.
     pub holder: KeyId,
     /// Who signs it.
@@ -142,6 +147,19 @@ pub struct Writ {
     pub type_: Tag<Self>,
     /// When it may be used.
     pub window: Window,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// One value, one form: no is said by leaving it out.
+fn only_true<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    match bool::deserialize(deserializer)? {
+        true => Ok(true),
+        false => Err(D::Error::invalid_value(Unexpected::Bool(false), &"no field for `false`")),
+    }
 }
 
 impl Document for Writ {
@@ -210,7 +228,8 @@ impl Writ {
             budget,
             depth,
             effect,
-            holder: _, // the child's holder is whoever the signer trusts with less
+            guardians: _, // as with the holder
+            holder: _,    // the child's holder is whoever the signer trusts with less
             key,
             parent: named,
             principal: _, // may be another agent: what it may do is what is narrowed
@@ -223,7 +242,9 @@ impl Writ {
         if *named != Some(parent_id) {
             return Err(Widening::Parent);
         }
-        if *key != parent.holder {
+        // Whether another signer is a guardian is for whoever knows the keys to say.
+        let by_guardian = parent.guardians && parent.trajectory.is_some();
+        if *key != parent.holder && !by_guardian {
             return Err(Widening::Signer { signer: *key, holder: parent.holder });
         }
         if let Some(tool) = tools.iter().find(|tool| !parent.tools.iter().any(|p| p.covers(tool))) {

@@ -82,6 +82,7 @@ fn chain(powers: &[Powers]) -> Vec<Signed<Writ>> {
             budget: powers.budget,
             depth: powers.depth,
             effect: powers.effect,
+            guardians: false,
             holder: holder(number + 1).id(),
             key: signer.id(),
             parent: chain.last().map(Signed::<Writ>::id),

@@ -185,6 +185,7 @@ pub fn root_writ(
         budget: Budget::default(),
         depth: WRIT_DEPTH,
         effect: Effect::Irreversible,
+        guardians: false,
         holder: owner.id(),
         key: owner.id(),
         parent: None,
@@ -214,8 +215,9 @@ pub fn ceiling(tools: &BTreeSet<ToolName>, catalogue: &Catalogue) -> Effect {
         .unwrap_or(Effect::Read)
 }
 
-/// The chain of writs for one job: those above, and one below the last of them that names the job, exactly the
-/// tools it needs, no stronger effect than theirs, its budget, and a few days.
+/// The chain of writs for one job: those above, and one below the last of them that names the job,
+/// exactly the tools it needs, no stronger effect than theirs, its budget, and a few days. Whichever
+/// guardian drives the job may narrow it further for the job's children.
 pub fn narrow(
     mut above: Vec<Signed<Writ>>,
     holder: &PrivateKey,
@@ -239,6 +241,7 @@ pub fn narrow(
         budget: least(&parent.budget, budget),
         depth,
         effect: ceiling(&tools, catalogue).min(parent.effect),
+        guardians: true,
         holder: holder.id(),
         key: holder.id(),
         parent: Some(root.id()),

@@ -24,6 +24,7 @@ use gesta_core::state::{Opened, State};
 use gesta_core::temporal::Temporal;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{Distrust, Keyring, Role};
+use gesta_core::verification::{Needs, needs_of_writ};
 use gesta_core::world::{Delta, World};
 use gesta_store::{Draft, Hearing, Store};
 use rpds::QueueSync;
@@ -287,7 +288,8 @@ impl Desk {
         mandate: &Mandate,
     ) -> Self {
         let registry = shared.registry();
-        let writ = check_writs(mandate, registry.as_deref(), state.at());
+        let begun = state.summary().map_or(UnixMs(0), |summary| summary.begun_at);
+        let writ = check_writs(mandate, registry.as_deref(), (begun, state.at()));
         let writ_chain = mandate.writs.iter().map(|writ| WritId::new(writ.digest())).collect();
         Self {
             shared,
@@ -530,7 +532,11 @@ impl Desk {
 }
 
 /// Whether the chain of writs is signed by those who may. Signatures do not change: once an attempt.
-fn check_writs(mandate: &Mandate, registry: Option<&State>, at: UnixMs) -> Result<(), String> {
+fn check_writs(
+    mandate: &Mandate,
+    registry: Option<&State>,
+    (begun, at): (UnixMs, UnixMs),
+) -> Result<(), String> {
     for writ in &mandate.writs {
         if !writ.verifies() {
             return Err(format!("the signature of writ `{}` does not hold", writ.digest()));
@@ -539,6 +545,13 @@ fn check_writs(mandate: &Mandate, registry: Option<&State>, at: UnixMs) -> Resul
     let Some(root) = mandate.writs.first() else { return Err("there is no writ".to_owned()) };
     let none = Keyring::default();
     let keys = registry.map_or(&none, |state| state.registry().keys());
+    for (above, writ) in mandate.writs.iter().zip(mandate.writs.iter().skip(1)) {
+        // A guardian handed it on, with a key that was good when the trajectory began.
+        if let Needs::Role(roles) = needs_of_writ(writ.doc(), Some(above.doc())) {
+            keys.check(writ.doc().key, roles, Some(&writ.doc().tenant), begun)
+                .map_err(|distrust| distrust.to_string())?;
+        }
+    }
     keys.check(root.doc().key, &[Role::Issuer], Some(&root.doc().tenant), at)
         .map_err(|distrust| distrust.to_string())
 }

@@ -97,6 +97,14 @@ pub enum RunError {
     /// A policy set that does not hold together.
     #[error("the policies do not hold together: {0}")]
     Policy(String),
+    /// The chain that stands where a child is to begin was begun by something else.
+    #[error("{child} is to be a child of {parent}, but something else has begun it")]
+    OtherChild {
+        /// The child.
+        child: TrajectoryId,
+        /// Its parent.
+        parent: TrajectoryId,
+    },
     /// A tool declares an expression that is none.
     #[error("tool `{tool}` declares a bad expression: {why}")]
     Rule {

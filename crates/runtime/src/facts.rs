@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use gesta_core::body::{
-    Check, CheckVerdict, Compensation, Confirmation, ConfirmationMode, Mandate, Origin, Plan,
-    PlanStep, Proposal, Purpose,
+    Check, CheckVerdict, Compensation, Confirmation, ConfirmationMode, Delegation,
+    DelegationResult, End, Mandate, OnChildFailure, Origin, Plan, PlanStep, Proposal, Purpose,
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::{ApprovalStatement, Certainty, Failing, Outcome, ResolutionVerdict};
 use gesta_core::entry::{Body, Entry};
 use gesta_core::guardian;
-use gesta_core::ids::{StepId, ToolName};
+use gesta_core::ids::{StepId, ToolName, TrajectoryId};
 use gesta_core::json::{Canon, JsonError};
 use gesta_core::policy::Evidence;
 use gesta_core::signed::Signed;
@@ -24,6 +24,7 @@ use gesta_store::Follow;
 use rpds::{QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
 use crate::budgets::shortage;
+use crate::delegation;
 use crate::job::{ANSWER, OnFailure, Spec, UndoSpec};
 
 /// How many times of starts are remembered for rate windows.
@@ -37,6 +38,9 @@ pub struct Facts {
     results: RedBlackTreeMapSync<StepId, Recorded>,
     asked: RedBlackTreeMapSync<StepId, Asked>,
     signals: RedBlackTreeMapSync<EntryId, Content>,
+    /// Tasks that children work on, by the step that handed each out.
+    handed: RedBlackTreeMapSync<StepId, Arc<Handed>>,
+    end: Option<Arc<Ending>>,
     undoable: RedBlackTreeMapSync<u64, Arc<Undoable>>,
     /// What the newest rollback undoes, by the steps that undo it.
     undos: Arc<BTreeMap<StepId, Arc<Undoable>>>,
@@ -72,6 +76,26 @@ struct PlanFacts {
 
 /// An approver's word, and when it came.
 pub(crate) type Spoken = (UnixMs, Signed<ApprovalStatement>);
+
+/// A task that a child works on.
+#[derive(Debug)]
+pub struct Handed {
+    /// The entry that handed it out.
+    pub entry: EntryId,
+    /// When.
+    pub at: UnixMs,
+    /// What it says.
+    pub delegation: Delegation,
+}
+
+/// What a trajectory has come to.
+#[derive(Debug)]
+pub enum Ending {
+    /// It completed with this answer.
+    Completed(Content),
+    /// It failed or was cancelled, for this reason.
+    Stopped(Failing),
+}
 
 /// What a settled step left behind.
 #[derive(Clone, Debug)]
@@ -191,7 +215,17 @@ impl Follow for Facts {
                     self.end(&resolution.step, &Failing { code, message: message.to_owned() });
                 }
             },
-            Body::DelegationResult(result) => self.settle(&result.step, &result.answer, false),
+            Body::Delegation(delegation) => {
+                let handed = Handed { entry: entry.id(), at, delegation: (**delegation).clone() };
+                self.handed.insert_mut(delegation.step.clone(), Arc::new(handed));
+            }
+            Body::DelegationResult(result) => self.child_ended(result),
+            Body::Completed(completed) => {
+                self.end = Some(Arc::new(Ending::Completed(completed.answer.clone())));
+            }
+            Body::Failed(stopped) | Body::Cancelled(stopped) => {
+                self.end = Some(Arc::new(Ending::Stopped(stopped.error.clone())));
+            }
             Body::Signal(signal) => {
                 self.signals.insert_mut(entry.id(), signal.payload.clone());
             }
@@ -242,6 +276,22 @@ impl Facts {
         self.asked.iter().filter_map(|(step, asked)| {
             asked.first_sent.map(|since| (step, &asked.proposal.tool, since))
         })
+    }
+
+    /// The task that a child works on for a step.
+    pub fn handed(&self, step: &StepId) -> Option<&Arc<Handed>> {
+        self.handed.get(step)
+    }
+
+    /// The step that a child works for.
+    pub fn works_for(&self, child: TrajectoryId) -> Option<&StepId> {
+        let mut all = self.handed.iter();
+        all.find(|(_, handed)| handed.delegation.child == child).map(|(step, _)| step)
+    }
+
+    /// What the trajectory has come to, once it has ended.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.end.as_deref()
     }
 
     /// What a signal carries that no wait has taken.
@@ -533,6 +583,21 @@ impl Facts {
         } else {
             self.end(step, &error);
         }
+    }
+
+    /// A child has ended: its step is done, or fails with what the child says of itself.
+    fn child_ended(&mut self, result: &DelegationResult) {
+        let handed = self.handed.get(&result.step).cloned();
+        self.handed.remove_mut(&result.step);
+        let returns =
+            handed.is_some_and(|handed| handed.delegation.on_failure == OnChildFailure::Return);
+        if result.end == End::Completed || returns {
+            return self.settle(&result.step, &result.answer, false);
+        }
+        let how = if result.end == End::Cancelled { "was cancelled" } else { "failed" };
+        let why = delegation::why(&result.answer);
+        let message = format!("child {} {how}{why}", result.child);
+        self.end(&result.step, &Failing { code: "child_failed".to_owned(), message });
     }
 
     fn did_not_happen(&mut self, step: &StepId) {

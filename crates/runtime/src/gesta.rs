@@ -24,6 +24,7 @@ use crate::error::RunError;
 use crate::home::{Belongings, Home, Order, Outcome, random};
 use crate::job::Compiled;
 use crate::tools::Catalogue;
+use crate::tree::family;
 use crate::worker::Worker;
 
 /// Whose the jobs are and who acts in them.
@@ -207,16 +208,16 @@ impl Gesta {
         self.home.start(self.keys.worker.clone(), with).await
     }
 
-    /// Drives a job here until it has ended, or waits for a signal or a person.
+    /// Drives a job and its children here until it has ended, or waits for a signal or a person.
     pub async fn run(&self, job: TrajectoryId) -> Result<Outcome, RunError> {
         let worker = self.worker().await?;
         let (_stop, stopped) = watch::channel(false);
         let outcome = loop {
-            worker.run_one(job, stopped.clone()).await?;
-            let row = self.home.store.trajectory(job).await?;
-            let waits = row.is_some_and(|row| {
-                row.summary.status == Status::Parked && row.summary.wake_at.is_none()
-            });
+            worker.run_family(job, stopped.clone()).await?;
+            let family = family(&self.home.store, job).await?;
+            let waits = family
+                .iter()
+                .all(|row| row.summary.status == Status::Parked && row.summary.wake_at.is_none());
             let outcome = self.home.outcome(job).await?;
             if outcome.status.ended() || waits {
                 break outcome;

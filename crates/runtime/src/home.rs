@@ -131,7 +131,7 @@ impl Home {
             Some(key) => jobs::keyed(parent.tenant.as_str(), key),
             None => TrajectoryId::from_bytes(random()?),
         };
-        let narrowed = (trajectory, &order.job.tools, &order.budget);
+        let narrowed = (trajectory, &order.job.grants, &order.budget);
         let row = self.store.trajectory(self.registry).await?;
         let submission = Submission {
             trajectory,
@@ -146,6 +146,10 @@ impl Home {
         };
         // Attempts and the job's beginning name the catalogue by its digest: its content is kept.
         self.store.put_blob(self.catalogue.canonical().as_bytes()).await?;
+        // A worker that begins a child has nothing but the store.
+        for plan in &order.job.blobs {
+            self.store.put_blob(plan.as_bytes()).await?;
+        }
         let submitted = jobs::submit(&self.store, &submission, now).await?;
         Ok((trajectory, submitted))
     }

@@ -537,7 +537,7 @@ pub(crate) fn unapproved(
 }
 
 /// Adds the refusal. One that may pass says when the step is proposed again.
-fn refuse(
+pub(crate) fn refuse(
     desk: &Desk,
     draft: &mut Draft<Facts>,
     proposal: Proposal,

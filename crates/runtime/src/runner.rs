@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use gesta_core::body::{Attempt, Check, Proposal};
+use gesta_core::body::{Attempt, Check, Delivered, Proposal};
 use gesta_core::digest::EntryId;
 use gesta_core::document::{Certainty, EffectReport, Environment};
 use gesta_core::entry::{Author, Body};
@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cut;
+use crate::delegation;
 use crate::desk::{Desk, Event, Shared, failing};
 use crate::effects;
 use crate::error::RunError;
@@ -88,6 +89,7 @@ struct Runner {
     ended: Vec<Ended>,
     answers: Vec<Answer>,
     reports: Vec<Signed<EffectReport>>,
+    delivered: Vec<Delivered>,
     probed: BTreeMap<EntryId, u32>,
     probing: BTreeSet<EntryId>,
     findings: BTreeMap<ResourceRef, Check>,
@@ -124,6 +126,7 @@ async fn attempt(
     let store = Arc::clone(&shared.store);
     let mut chain = Chain::<Facts>::follow(store, trajectory).await?;
     if chain.state().ended().is_some() {
+        bring_back(&shared, &mut chain).await?;
         return Ok(Left::Ended);
     }
     if let Some(tool) = lacking(&shared, &chain) {
@@ -155,6 +158,7 @@ async fn attempt(
         ended: Vec::new(),
         answers: Vec::new(),
         reports: Vec::new(),
+        delivered: Vec::new(),
         probed: BTreeMap::new(),
         probing: BTreeSet::new(),
         findings: BTreeMap::new(),
@@ -167,6 +171,15 @@ async fn attempt(
     let left = Box::pin(runner.run()).await;
     shared.drivers().remove(&trajectory);
     left
+}
+
+/// Brings the result of a child that has ended to its parent.
+async fn bring_back(shared: &Shared, chain: &mut Chain<Facts>) -> Result<(), RunError> {
+    let now = shared.pulse.now();
+    for entry in delegation::to_parent(&shared.store, chain, now).await? {
+        shared.tell(|| Event::Entry(Arc::new(entry)));
+    }
+    Ok(())
 }
 
 /// A tool that some step or undo still needs and that this worker does not have. Another may have it.
@@ -277,7 +290,11 @@ impl Runner {
         };
         quarantine::register(&self.desk.shared).await;
         if self.chain.state().ended().is_some() {
+            bring_back(&self.desk.shared, &mut self.chain).await?;
             return Ok(Some(Left::Ended));
+        }
+        if self.hand_over().await? {
+            return Ok(None);
         }
         if self.fetch(&made).await? {
             return Ok(None);
@@ -288,6 +305,19 @@ impl Runner {
             return Ok(None);
         }
         self.wait(&made).await
+    }
+
+    /// Gives children what this trajectory owes them. True when there was anything.
+    async fn hand_over(&mut self) -> Result<bool, RunError> {
+        let shared = &self.desk.shared;
+        let (state, facts) = (self.chain.state(), self.chain.view());
+        let mut delivered = Vec::new();
+        for owed in state.owed() {
+            let now = shared.pulse.now();
+            delivered.push(delegation::to_child(&shared.store, (state, facts), owed, now).await?);
+        }
+        self.delivered = delivered;
+        Ok(!self.delivered.is_empty())
     }
 
     /// Whether the step's call is to be given up at once when the job is cancelled.
@@ -332,6 +362,7 @@ impl Runner {
             ended: &self.ended,
             answers: &self.answers,
             reports: &self.reports,
+            delivered: &self.delivered,
             running: &running,
             probed: &probed,
             findings: &self.findings,
@@ -367,6 +398,7 @@ impl Runner {
         }
         self.ended.clear();
         self.answers.clear();
+        self.delivered.clear();
         let mut made = written.made;
         self.lists.settled(&made.settled);
         #[cfg(feature = "sabotage")]

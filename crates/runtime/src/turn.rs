@@ -5,6 +5,7 @@
 //! same turn runs again on the new state.
 
 mod confirm;
+mod delegate;
 mod fan;
 mod undo;
 mod wait;
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use gesta_core::amounts::Amounts;
-use gesta_core::body::{Check, Completed, Origin, Proposal, Stopped, step_seed};
+use gesta_core::body::{Check, Completed, Delivered, Origin, Proposal, Stopped, step_seed};
 use gesta_core::content::{Content, MAX_INLINE_BYTES};
 use gesta_core::digest::{Digest, EntryId, Seed};
 use gesta_core::document::{EffectReport, Failing, Outcome, Reason};
@@ -70,6 +71,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) answers: &'a [Answer],
     /// Reports from the inbox.
     pub(crate) reports: &'a [Signed<EffectReport>],
+    /// What the other chains of delegations have been given.
+    pub(crate) delivered: &'a [Delivered],
     /// Calls that are under way, by their `started`.
     pub(crate) running: &'a BTreeSet<EntryId>,
     /// Doubts that a probe is looking into, or has looked into too often.
@@ -121,6 +124,7 @@ impl Turn<'_> {
                 made.taken.push(report.digest());
             }
         }
+        self.note_delivered(draft)?;
         loop {
             let before = draft.state().head();
             self.pass(draft, &mut made)?;
@@ -153,7 +157,7 @@ impl Turn<'_> {
                 Act::CommitWoken => self.woken(draft, step)?,
                 Act::FireTimer => self.fire(draft, step)?,
                 Act::ResolveForced if first => self.inquire(draft, step, made),
-                Act::Start | Act::CommitComputed | Act::Wait if first => {
+                Act::Start | Act::CommitComputed | Act::Wait | Act::Delegate if first => {
                     self.work(draft, step, made)?;
                 }
                 // It waits for a person; meanwhile the world may agree again.
@@ -334,6 +338,7 @@ impl Turn<'_> {
                 }
             }
             Work::Wait { .. } => self.wait(draft, step, &spec.work, made),
+            Work::Delegate(delegate) => self.delegate(draft, step, delegate, made),
             Work::Each { over, when, call } => {
                 let fan = Fan { over, when: when.as_ref(), call };
                 self.each(draft, step, &fan, made)

@@ -71,7 +71,7 @@ pub struct Setup {
 
 /// A worker with a live lease.
 pub struct Worker {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     registry: Option<TrajectoryId>,
     /// What runs beside the trajectories.
     beside: Vec<JoinHandle<()>>,
@@ -320,7 +320,7 @@ impl Worker {
         left
     }
 
-    async fn release(&self, trajectory: TrajectoryId) -> bool {
+    pub(crate) async fn release(&self, trajectory: TrajectoryId) -> bool {
         let released = self.shared.store.release(&self.shared.worker, trajectory).await;
         if let Err(error) = &released {
             tracing::warn!(%trajectory, %error, "a trajectory cannot be given back yet");

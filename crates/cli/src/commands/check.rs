@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use gesta_core::amounts::Budget;
+use gesta_core::body::PlanStep;
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::writ::Effect;
 use gesta_runtime::authority;
-use gesta_runtime::job::{Compiled, OnFailure, Problem, Problems, SCHEMA, Spec};
+use gesta_runtime::job::{
+    Compiled, DelegateSpec, OnFailure, Problem, Problems, SCHEMA, Spec, Work,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -73,7 +76,7 @@ fn print(session: &mut Session, problems: &Problems) -> Result<()> {
 
 fn sound(session: &mut Session, compiled: &Compiled, tools: &Toolbox) -> Result<()> {
     let Compiled { name, description, plan, budget, .. } = compiled;
-    let needed = authority::needed(&compiled.tools, &tools.catalogue);
+    let needed = authority::needed(&compiled.grants, &tools.catalogue);
     let effect = authority::ceiling(&needed, &tools.catalogue);
     let frozen: Vec<_> = needed
         .iter()
@@ -81,6 +84,7 @@ fn sound(session: &mut Session, compiled: &Compiled, tools: &Toolbox) -> Result<
         .filter_map(|tool| Some(format!("{} ({})", tool.name(), tool.frozen()?)))
         .collect();
     let undo = Undoing::of(compiled, tools);
+    let handed: Vec<(StepId, DelegateSpec)> = plan.steps.iter().filter_map(handed).collect();
     if session.out.is_json() {
         let steps: Vec<Value> = plan
             .steps
@@ -97,6 +101,15 @@ fn sound(session: &mut Session, compiled: &Compiled, tools: &Toolbox) -> Result<
             "writ": { "tools": needed, "effect": effect, "budget": budget },
             "frozen": frozen,
             "undo": undo,
+            "delegates": handed
+                .iter()
+                .map(|(step, to)| {
+                    json!({
+                        "step": step, "job": to.job, "tools": to.tools, "effect": to.effect,
+                        "budget": to.budget, "depth": to.depth,
+                    })
+                })
+                .collect::<Vec<_>>(),
         }));
     }
     let names: Vec<&str> = needed.iter().map(|name| name.as_str()).collect();
@@ -106,6 +119,16 @@ fn sound(session: &mut Session, compiled: &Compiled, tools: &Toolbox) -> Result<
     out.line(format!("{name} is sound: {}", counted(steps, "step", "steps")))?;
     out.line(format!("  tools   {}", names.join(", ")))?;
     out.line(format!("  writ    effects up to `{effect}`, {}", limits(budget)))?;
+    for (step, to) in &handed {
+        let names: Vec<&str> = to.tools.iter().map(|name| name.as_str()).collect();
+        out.line(format!(
+            "  child   {step}: {} with {}, effects up to `{}`, {}",
+            to.job,
+            if names.is_empty() { "no tools".to_owned() } else { names.join(", ") },
+            to.effect,
+            limits(&to.budget)
+        ))?;
+    }
     if let Some(told) = undo.told() {
         out.line(format!("  undo    {told}"))?;
     }
@@ -114,6 +137,14 @@ fn sound(session: &mut Session, compiled: &Compiled, tools: &Toolbox) -> Result<
         Session::note(&format!("warning: frozen: {tool}"));
     }
     Ok(())
+}
+
+/// What a step hands to a child, if it does.
+fn handed(step: &PlanStep) -> Option<(StepId, DelegateSpec)> {
+    match Spec::of(step).ok()?.work {
+        Work::Delegate(delegate) => Some((step.id.clone(), *delegate)),
+        _ => None,
+    }
 }
 
 /// What of a job can be undone.
@@ -134,6 +165,12 @@ impl Undoing {
             let Ok(spec) = Spec::of(step) else { continue };
             if let Some(job) = &spec.job {
                 undoing.on_failure = job.on_failure;
+            }
+            if let Work::Delegate(to) = &spec.work
+                && to.effect > Effect::Read
+            {
+                // What a child has done by the time it completes stays.
+                undoing.cannot.push(step.id.clone());
             }
             let Some(call) = spec.call() else { continue };
             let tool = tools.catalogue.get(&call.tool);

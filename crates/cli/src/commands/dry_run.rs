@@ -291,6 +291,15 @@ impl<'a> Preview<'a> {
             Work::Wait { signal: Some(key), .. } => {
                 (vec![plain("wait", format!("for the signal {}", key.source()))], None)
             }
+            Work::Delegate(delegate) => {
+                match eval.scope(None, |scope| delegate.input.resolve(scope)) {
+                    Ok(input) => {
+                        let note = format!("the job `{}` to a child", delegate.job);
+                        (vec![Foreseen { args: Some(input), ..plain("delegate", note) }], None)
+                    }
+                    Err(error) => (vec![plain("fail", error.to_string())], None),
+                }
+            }
             Work::Wait { .. } => (vec![plain("wait", "for a time".to_owned())], nothing(false)),
         })
     }

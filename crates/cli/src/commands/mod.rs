@@ -28,6 +28,7 @@ pub(crate) mod show;
 pub(crate) mod signal;
 pub(crate) mod submit;
 pub(crate) mod tools;
+pub(crate) mod tree;
 pub(crate) mod verify;
 pub(crate) mod worker;
 pub(crate) mod workers;

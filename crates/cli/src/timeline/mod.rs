@@ -130,7 +130,7 @@ fn style_of(kind: Kind) -> Style {
         Kind::Signal | Kind::CancelRequested | Kind::Registration | Kind::Erased => {
             colour(AnsiColor::Magenta)
         }
-        Kind::Attempt | Kind::Timer | Kind::Checkpoint | Kind::Confirmation => {
+        Kind::Attempt | Kind::Timer | Kind::Checkpoint | Kind::Confirmation | Kind::Delivered => {
             Style::new().dimmed()
         }
     }

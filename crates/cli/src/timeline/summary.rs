@@ -2,8 +2,8 @@
 
 use gesta_core::amounts::Amounts;
 use gesta_core::body::{
-    Branch, Check, Commit, Confirmation, Failure, Origin, PendingApproval, Proposal, Purpose,
-    Rejection, Root, Started, Waiting,
+    Branch, Check, Commit, Confirmation, Delegation, Delivered, Delivery, Failure, Origin,
+    PendingApproval, Proposal, Purpose, Rejection, Root, Started, Waiting,
 };
 use gesta_core::content::Content;
 use gesta_core::document::{
@@ -56,9 +56,7 @@ pub(super) fn summary(body: &Body) -> String {
             format!("`{}` ({}) {}", signal.key, signal.id, value(&signal.payload))
         }
         Body::Timer(_) => "the time has come".to_owned(),
-        Body::Delegation(delegation) => {
-            format!("to {}: {}", delegation.child, value(&delegation.task))
-        }
+        Body::Delegation(delegation) => of_delegation(delegation),
         Body::DelegationResult(result) => format!(
             "{} {}: {}; {}",
             result.child,
@@ -66,6 +64,7 @@ pub(super) fn summary(body: &Body) -> String {
             value(&result.answer),
             cost(&result.spent)
         ),
+        Body::Delivered(delivered) => of_delivered(delivered),
         Body::Checkpoint(checkpoint) => format!("world {}", brief(&checkpoint.world)),
         Body::Registration(registration) => {
             let statement = registration.statement.doc();
@@ -189,6 +188,25 @@ fn of_waiting(waiting: &Waiting) -> String {
     let until = waiting.until.map(|until| format!("until {}", moment::utc(until)));
     let key = waiting.key.as_ref().map(|key| format!("for the signal `{key}`"));
     key.into_iter().chain(until).collect::<Vec<_>>().join(" or ")
+}
+
+fn of_delegation(delegation: &Delegation) -> String {
+    let Delegation { child, task, writ, .. } = delegation;
+    let writ = writ.doc();
+    let limits = writ.budget.dimensions();
+    let limits = limits.iter().filter_map(|(name, most)| Some(format!(", {name} {}", (*most)?)));
+    let limits: String = limits.collect();
+    format!("to {child} as {}, up to {}{limits}: {}", writ.principal, writ.effect, value(task))
+}
+
+fn of_delivered(delivered: &Delivered) -> String {
+    let Delivered { head, to, what, .. } = delivered;
+    let told = match what {
+        Delivery::Beginning => "has begun",
+        Delivery::Cancel => "was asked to stop",
+        Delivery::Result => "has the result",
+    };
+    format!("{to} {told}, entry {}", head.seq)
 }
 
 /// What was registered.

@@ -11,6 +11,7 @@ mod budget;
 mod check;
 mod codes;
 mod confirm;
+mod delegation;
 mod demo;
 mod doctor;
 mod embedded;

@@ -23,7 +23,7 @@ impl World {
     /// With a copy of the examples in it, and nothing else.
     pub(crate) fn with_examples() -> Self {
         let world = Self::new();
-        for example in ["refund", "trip"] {
+        for example in ["delegation", "refund", "trip"] {
             copy(&examples().join(example), &world.path(&format!("examples/{example}")));
         }
         world

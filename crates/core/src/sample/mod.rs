@@ -117,6 +117,7 @@ impl Cast {
             budget: Budget::default(),
             depth: 8,
             effect: Effect::Irreversible,
+            guardians: false,
             holder: self.agent.id(),
             key: self.issuer.id(),
             parent: None,

@@ -5,8 +5,9 @@ use super::{Cast, Dice, SampleError, environment, person, sample_plan};
 use crate::amounts::Amounts;
 use crate::body::{
     Approval, Attempt, CancelRequested, Check, CheckVerdict, Checkpoint, Compensation, Completed,
-    Confirmation, ConfirmationMode, Delegation, DelegationResult, End, Erased, InDoubt, LateEffect,
-    Origin, Purpose, Registration, Resolution, Signal, Stopped, Timer, Undo, Waiting,
+    Confirmation, ConfirmationMode, Delegation, DelegationResult, Delivered, Delivery, End, Erased,
+    InDoubt, LateEffect, OnChildFailure, OnStop, Origin, Purpose, Registration, Resolution, Signal,
+    Stopped, Timer, Undo, Waiting,
 };
 use crate::content::Content;
 use crate::digest::EntryId;
@@ -69,8 +70,9 @@ impl Cast {
             Act::Wait => Self::waiting(step, now, dice),
             Act::Signal => Self::signal(dice),
             Act::FireTimer => Self::timer(state, step),
-            Act::Delegate => self.delegation(state, step),
+            Act::Delegate => self.delegation(state, step, dice),
             Act::PullChild => Self::delegation_result(state, step, dice),
+            Act::Deliver => Self::delivered(state, step),
             Act::Checkpoint => {
                 Ok(Body::Checkpoint(Box::new(Checkpoint { world: state.world().digest() })))
             }
@@ -267,7 +269,12 @@ impl Cast {
         Ok(Body::Timer(Box::new(Timer { step: step.clone(), waiting: *entry })))
     }
 
-    fn delegation(&self, state: &State, step: &StepId) -> Result<Body, SampleError> {
+    fn delegation(
+        &self,
+        state: &State,
+        step: &StepId,
+        dice: &mut Dice,
+    ) -> Result<Body, SampleError> {
         let nothing = || SampleError::NothingTo(Act::Delegate);
         let generation = state.step(step).map_or(1, |step| step.generation);
         let child = TrajectoryId::of_child(state.trajectory(), step, generation);
@@ -281,6 +288,11 @@ impl Cast {
         };
         Ok(Body::Delegation(Box::new(Delegation {
             child,
+            on_failure: match dice.below(4) {
+                0 => OnChildFailure::Return,
+                _ => OnChildFailure::Fail,
+            },
+            on_stop: if dice.below(4) == 0 { OnStop::Wait } else { OnStop::Cancel },
             step: step.clone(),
             task: Content::Inline(Canon::parse(br#"{"find":"the invoice"}"#)?),
             writ: Signed::sign(narrowed, &self.agent)?,
@@ -305,6 +317,22 @@ impl Cast {
             spent: Amounts::ONE_CALL,
             step: step.clone(),
         })))
+    }
+
+    fn delivered(state: &State, step: &StepId) -> Result<Body, SampleError> {
+        let head = Head { id: EntryId::new(other("other head")), seq: 9 };
+        let owed = match state.owes_parent() {
+            Some(parent) => Some((Delivery::Result, parent, None)),
+            None => match state.step(step).map(|step| &step.status) {
+                Some(Status::Delegated { child, terms, .. }) => {
+                    let what = if terms.begun { Delivery::Cancel } else { Delivery::Beginning };
+                    Some((what, *child, Some(step.clone())))
+                }
+                _ => None,
+            },
+        };
+        let (what, to, step) = owed.ok_or(SampleError::NothingTo(Act::Deliver))?;
+        Ok(Body::Delivered(Box::new(Delivered { head, step, to, what })))
     }
 
     /// A registration, signed by the owner.

@@ -113,6 +113,7 @@ impl Body {
             Self::Timer(body) => Some(&body.step),
             Self::Delegation(body) => Some(&body.step),
             Self::DelegationResult(body) => Some(&body.step),
+            Self::Delivered(body) => body.step.as_ref(),
             Self::Root(_)
             | Self::Branch(_)
             | Self::Plan(_)
@@ -153,6 +154,8 @@ impl State {
 
     fn standing(&self, kind: TrajectoryKind, runnable: bool) -> Standing {
         match self.phase {
+            // Its parent is to be told.
+            Phase::Ended(_) if runnable => Standing::Running,
             Phase::Ended(End::Completed) => Standing::Completed,
             Phase::Ended(End::Failed) => Standing::Failed,
             Phase::Ended(End::Cancelled) => Standing::Cancelled,
@@ -168,10 +171,16 @@ impl State {
     /// Whether a worker has something to do whatever the time. A session's next call comes from
     /// outside, so only what it left open counts.
     fn runnable(&self) -> bool {
+        if self.owes_parent().is_some() {
+            return true;
+        }
         if self.phase != Phase::Live || self.kind() == Some(TrajectoryKind::Registry) {
             return false;
         }
         if self.wanting > 0 || !self.meetings.is_empty() {
+            return true;
+        }
+        if self.stopping() && self.owed().next().is_some() {
             return true;
         }
         if self.kind() == Some(TrajectoryKind::Session) {

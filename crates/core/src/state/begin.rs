@@ -8,7 +8,7 @@ use super::{Beginning, Node, Phase, PlanIndex, Registry, State, Why};
 use crate::body::{Attempt, Branch, Mandate, Plan, Purpose, Root};
 use crate::digest::WritId;
 use crate::entry::Author;
-use crate::ids::StepId;
+use crate::ids::{StepId, TrajectoryId};
 use crate::projection::TrajectoryKind;
 use crate::time::UnixMs;
 use crate::writ::{self, Writ};
@@ -19,7 +19,7 @@ const MAX_NODE_ID: usize = 100;
 impl State {
     /// A trajectory that branches from this one as it stands: its last entry must be the commit that
     /// the `branch` entry names.
-    pub fn branching(&self, trajectory: crate::ids::TrajectoryId) -> Self {
+    pub fn branching(&self, trajectory: TrajectoryId) -> Self {
         let mut next = Self::new(trajectory);
         next.source = self.head.map(|head| Arc::new((self.trajectory, head, self.clone())));
         next
@@ -46,6 +46,7 @@ impl State {
             begun_at: at,
             input: mandate.map(|mandate| mandate.input.digest()),
             writ,
+            parent: mandate.and_then(parent_of),
             branch: None,
         }));
         self.phase = Phase::Live;
@@ -88,6 +89,8 @@ impl State {
             begun_at: at,
             input: Some(branch.mandate.input.digest()),
             writ: Some(writ),
+            // Its source's parent waits for its source.
+            parent: None,
             branch: Some(branch.mode),
         }));
         self.phase = Phase::Live;
@@ -227,4 +230,9 @@ impl State {
             }
         }
     }
+}
+
+/// The trajectory that delegated to a child.
+fn parent_of(mandate: &Mandate) -> Option<TrajectoryId> {
+    mandate.delegated_by.as_ref().map(|by| by.trajectory)
 }

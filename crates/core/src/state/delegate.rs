@@ -1,9 +1,12 @@
-//! Handing a task to a child: `delegation`, `delegation_result`.
+//! Handing a task to a child: `delegation`, `delegation_result`; and what the two chains owe each
+//! other until it is there: `delivered`.
 
 use super::settle::Done;
-use super::step::{RowOutcome, RunRow, Status};
-use super::{State, Why};
-use crate::body::{Delegation, DelegationResult, End, StepKind};
+use super::step::{RowOutcome, RunRow, Status, Terms};
+use super::{Phase, State, Why};
+use crate::body::{
+    Delegation, DelegationResult, Delivered, Delivery, End, OnChildFailure, OnStop, StepKind,
+};
 use crate::digest::{Digest, EntryId};
 use crate::document::Outcome;
 use crate::entry::Entry;
@@ -44,7 +47,9 @@ impl State {
             return Err(Why::Budget(dimension));
         }
         self.reserved = self.reserved.plus(carved);
-        step.status = Status::Delegated { entry, child: body.child, carved: Box::new(carved) };
+        let (on_failure, on_stop) = (body.on_failure, body.on_stop);
+        let terms = Terms { carved, begun: false, told: false, on_failure, on_stop };
+        step.status = Status::Delegated { entry, child: body.child, terms: Box::new(terms) };
         self.put(id, step);
         Ok(())
     }
@@ -55,8 +60,8 @@ impl State {
         entry: &Entry,
     ) -> Result<(), Why> {
         let id = &body.step;
-        let carved = match self.step(id).map(|step| &step.status) {
-            Some(Status::Delegated { child, carved, .. }) if *child == body.child => **carved,
+        let terms = match self.step(id).map(|step| &step.status) {
+            Some(Status::Delegated { child, terms, .. }) if *child == body.child => **terms,
             Some(Status::Delegated { .. }) => return Err(Why::OtherChild),
             other => {
                 return Err(Why::StepStatus {
@@ -66,7 +71,7 @@ impl State {
             }
         };
         let mut step = self.step_or_fresh(id);
-        if body.end == End::Completed {
+        if body.end == End::Completed || terms.on_failure == OnChildFailure::Return {
             let empty: Digest = Delta::default().digest()?;
             let done =
                 Done { outcome: Outcome::Pure, observation: body.answer.digest(), delta: empty };
@@ -78,8 +83,66 @@ impl State {
             step.status = Status::Failed { by: entry.head() };
             self.put(id, step);
         }
-        self.reserved = self.reserved.minus(carved);
+        self.reserved = self.reserved.minus(terms.carved);
         self.spent = self.spent.plus(body.spent);
+        Ok(())
+    }
+
+    /// What this chain owes the child of a step, if it owes it something now.
+    pub(super) fn owes_child(&self, id: &StepId) -> Option<Delivery> {
+        let Some(Status::Delegated { terms, .. }) = self.step(id).map(|step| &step.status) else {
+            return None;
+        };
+        if !terms.begun {
+            return Some(Delivery::Beginning);
+        }
+        let stops = self.stopping() && terms.on_stop == OnStop::Cancel && !terms.told;
+        stops.then_some(Delivery::Cancel)
+    }
+
+    /// Everything that this chain owes to children now: what, to which, on behalf of which step.
+    pub fn owed(&self) -> impl Iterator<Item = (Delivery, TrajectoryId, &StepId)> {
+        let live = self.phase == Phase::Live;
+        self.busy.iter().filter(move |_| live).filter_map(|id| {
+            let what = self.owes_child(id)?;
+            match self.step(id).map(|step| &step.status) {
+                Some(Status::Delegated { child, .. }) => Some((what, *child, id)),
+                _ => None,
+            }
+        })
+    }
+
+    /// The parent that this trajectory has ended for and that is not known to have its result.
+    pub fn owes_parent(&self) -> Option<TrajectoryId> {
+        let parent = self.beginning.as_ref()?.parent?;
+        let ended = matches!(self.phase, Phase::Ended(_));
+        (ended && !self.result_delivered).then_some(parent)
+    }
+
+    pub(super) fn delivered(&mut self, body: &Delivered) -> Result<(), Why> {
+        let id = body.step.as_ref().ok_or(Why::NotOwed)?;
+        if self.owes_child(id) != Some(body.what) {
+            return Err(Why::NotOwed);
+        }
+        let mut step = self.step_or_fresh(id);
+        match &mut step.status {
+            Status::Delegated { child, terms, .. } if *child == body.to => match body.what {
+                Delivery::Beginning => terms.begun = true,
+                Delivery::Cancel => terms.told = true,
+                Delivery::Result => return Err(Why::NotOwed),
+            },
+            _ => return Err(Why::OtherChild),
+        }
+        self.put(id, step);
+        Ok(())
+    }
+
+    /// The only thing that is left to a child once it has ended, and anybody may see to it.
+    pub(super) fn result_delivered(&mut self, body: &Delivered) -> Result<(), Why> {
+        if body.step.is_some() || self.owes_parent() != Some(body.to) {
+            return Err(Why::NotOwed);
+        }
+        self.result_delivered = true;
         Ok(())
     }
 }

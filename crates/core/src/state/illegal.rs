@@ -185,6 +185,8 @@ pub enum Why {
     Widening(#[from] Widening),
     #[error("it names another child")]
     OtherChild,
+    #[error("nothing of the kind is owed to the other chain now")]
+    NotOwed,
     #[error("it confirms another entry, or nothing is parked")]
     OtherConfirmation,
     #[error("only a person confirms")]

@@ -42,7 +42,7 @@ pub use admit::Admission;
 pub use illegal::{AdmitError, Illegal, Why};
 pub use next::{Act, Failed, Offer, Scope};
 pub use registry::{Registered, Registry};
-pub use step::{Frozen, Grant, Opened, Pending, Status, Step};
+pub use step::{Frozen, Grant, Opened, Pending, Status, Step, Terms};
 
 use settled::Settled;
 
@@ -104,6 +104,8 @@ pub struct State {
     failing: bool,
     cancelling: Option<Cancelling>,
     rollback: Option<Rollback>,
+    /// Whether the parent is known to have this child's result.
+    result_delivered: bool,
     registry: Registry,
 }
 
@@ -123,6 +125,8 @@ struct Beginning {
     begun_at: UnixMs,
     input: Option<Digest>,
     writ: Option<(WritId, Writ)>,
+    /// The trajectory that delegated to this one.
+    parent: Option<TrajectoryId>,
     branch: Option<BranchMode>,
 }
 
@@ -208,6 +212,7 @@ impl State {
             failing: false,
             cancelling: None,
             rollback: None,
+            result_delivered: false,
             registry: Registry::default(),
         }
     }
@@ -249,6 +254,9 @@ impl State {
             Body::Branch(branch) => return self.branch(branch, at),
             Body::LateEffect(late) => return self.late_effect(late),
             Body::Erased(_) => return self.erased(),
+            Body::Delivered(delivered) if delivered.what == body::Delivery::Result => {
+                return self.result_delivered(delivered);
+            }
             _ => self.live()?,
         }
         if let Body::Registration(registration) = body {
@@ -265,6 +273,8 @@ impl State {
             Body::Resolution(resolution) => return self.resolution(resolution, entry),
             Body::Signal(signal) => return self.signal(signal, entry.id()),
             Body::CancelRequested(request) => return self.cancel_requested(request),
+            // Whoever drives the child brings its result.
+            Body::DelegationResult(result) => return self.delegation_result(result, entry),
             Body::Confirmation(confirmation) if confirmation.confirms.is_some() => {
                 return self.confirmed(confirmation, by);
             }
@@ -282,7 +292,7 @@ impl State {
             Body::Waiting(waiting) => self.waiting(waiting, entry.id()),
             Body::Timer(timer) => self.timer(timer, entry.id(), at),
             Body::Delegation(delegation) => self.delegation(delegation, entry.id(), at),
-            Body::DelegationResult(result) => self.delegation_result(result, entry),
+            Body::Delivered(delivered) => self.delivered(delivered),
             Body::Checkpoint(checkpoint) => self.checkpoint(checkpoint),
             Body::Completed(completed) => self.completed(completed),
             Body::Failed(stopped) => self.failed(stopped),

@@ -63,6 +63,7 @@ pub enum Act {
     FireTimer,
     Delegate,
     PullChild,
+    Deliver,
     Checkpoint,
     Register,
     Erase,
@@ -126,7 +127,7 @@ impl Act {
     /// Whether anyone allowed may do it; everything else is the owner's.
     pub fn open(self) -> bool {
         use Act::{
-            Approve, Attempt, Begin, ConfirmByPerson, Erase, LateEffect, Plan, Register,
+            Approve, Attempt, Begin, ConfirmByPerson, Erase, LateEffect, Plan, PullChild, Register,
             RequestCancel, ResolveDidNotHappen, ResolveForced, ResolveGiveUp, ResolveHappened,
             Signal,
         };
@@ -143,6 +144,7 @@ impl Act {
                 | LateEffect
                 | ConfirmByPerson
                 | Signal
+                | PullChild
                 | Register
                 | Erase
                 | RequestCancel
@@ -185,6 +187,7 @@ impl State {
             Phase::Ended(_) => {
                 offers.whole(Act::Erase, true);
                 offers.whole(Act::LateEffect, self.late > 0);
+                offers.whole(Act::Deliver, self.owes_parent().is_some());
             }
             Phase::Live if self.kind() == Some(TrajectoryKind::Registry) => {
                 offers.whole(Act::Register, true);
@@ -274,7 +277,10 @@ impl State {
                 offers.step(Act::CommitWoken, id, self.woken_by(id).is_some());
                 offers.step(Act::FireTimer, id, self.may_fire(id, now).is_ok());
             }
-            Status::Delegated { .. } => offers.step(Act::PullChild, id, true),
+            Status::Delegated { .. } => {
+                offers.step(Act::PullChild, id, true);
+                offers.step(Act::Deliver, id, self.owes_child(id).is_some());
+            }
             Status::Idle | Status::Done { .. } | Status::Failed { .. } => {}
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 
 use crate::amounts::Amounts;
+use crate::body::{OnChildFailure, OnStop};
 use crate::digest::{Digest, EntryId, PermitId, ProposalId};
 use crate::document::{Outcome, Recovery};
 use crate::entry::Head;
@@ -131,6 +132,21 @@ pub struct Opened {
     pub again: bool,
 }
 
+/// On what terms a child works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// What was carved out.
+    pub carved: Amounts,
+    /// Whether the child is known to have begun.
+    pub begun: bool,
+    /// Whether the child was asked to stop because its parent does.
+    pub told: bool,
+    /// What it means if the child does not complete.
+    pub on_failure: OnChildFailure,
+    /// What becomes of the child if its parent stops first.
+    pub on_stop: OnStop,
+}
+
 /// Where a step stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -179,8 +195,8 @@ pub enum Status {
         entry: EntryId,
         /// The child.
         child: TrajectoryId,
-        /// What was carved out.
-        carved: Box<Amounts>,
+        /// On what terms.
+        terms: Box<Terms>,
     },
     /// An undo that was refused or failed: a person must decide.
     Blocked {
@@ -260,6 +276,8 @@ impl Status {
         match self {
             Self::Open(_) | Self::Denied { .. } | Self::Fired { .. } => true,
             Self::Unknown { opened, refused } => *refused || !opened.recovery.waits_for_death(),
+            // Its child may not have begun.
+            Self::Delegated { terms, .. } => !terms.begun,
             _ => false,
         }
     }

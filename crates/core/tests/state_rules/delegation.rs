@@ -1,7 +1,9 @@
 //! Handing a task to a child: its id, its writ, and what is carved out for it.
 
 use gesta_core::amounts::{Amounts, Budget};
-use gesta_core::body::{End, StepKind};
+use gesta_core::body::{
+    DelegatedBy, Delivered, Delivery, End, OnChildFailure, OnStop, Purpose, StepKind,
+};
 use gesta_core::digest::{Digest, WritId};
 use gesta_core::entry::Body;
 use gesta_core::ids::TrajectoryId;
@@ -12,7 +14,7 @@ use gesta_core::time::Window;
 use gesta_core::writ::{Effect, ToolPattern, Widening, Writ};
 
 use crate::edit;
-use crate::scene::{ID, NOTHING, RESERVE, Scene, stands, step};
+use crate::scene::{ID, NOTHING, RESERVE, Scene, by_person, nowhere, stands, step};
 
 const BUDGET: Budget =
     Budget { calls: Some(10), money_micros: Some(20_000), tokens: Some(300), wall_ms: Some(4_000) };
@@ -171,4 +173,132 @@ fn a_child_that_did_not_complete_fails_its_step() {
         assert_eq!((scene.status("ask"), scene.state().name()), ("failed", "failing"));
         assert_eq!(scene.money(), (calls(3), NOTHING));
     }
+}
+
+/// A guardian hands out what a writ says guardians may; whether its key is one is for the keyring.
+#[test]
+fn guardians_hand_out_what_says_so_and_nothing_else() {
+    let scene = Scene::session_under(|writ| writ.guardians = true);
+    let by_guardian = |scene: &Scene| {
+        let Body::Delegation(mut body) = scene.body(Act::Delegate, "ask") else { panic!() };
+        let guardian = &scene.cast.approver;
+        let writ = Writ { key: guardian.id(), ..body.writ.doc().clone() };
+        body.writ = Signed::sign(writ, guardian).unwrap();
+        Body::Delegation(body)
+    };
+    scene.accepts(by_guardian(&scene));
+    // A standing writ roots nothing, so no guardian makes jobs of it.
+    let Body::Delegation(body) = by_guardian(&scene) else { panic!() };
+    let standing = Writ { guardians: true, trajectory: None, ..body.writ.doc().clone() };
+    let holder = standing.holder;
+    let signer = scene.cast.approver.id();
+    let child = Writ { depth: 0, parent: Some(body.writ.id()), ..body.writ.doc().clone() };
+    let parent = Writ { depth: 5, ..standing };
+    assert_eq!(child.narrows(&parent, body.writ.id()), Err(Widening::Signer { signer, holder }));
+}
+
+fn delegated(on_failure: OnChildFailure, on_stop: OnStop) -> Scene {
+    let mut scene = Scene::job(&[("ask", StepKind::Delegate, &[]), ("other", StepKind::Wait, &[])]);
+    let Body::Delegation(mut body) = scene.body(Act::Delegate, "ask") else { panic!() };
+    (body.on_failure, body.on_stop) = (on_failure, on_stop);
+    scene.adds(Body::Delegation(body));
+    scene
+}
+
+fn delivered(what: Delivery) -> Body {
+    let to = TrajectoryId::of_child(ID, &step("ask"), 1);
+    let head = gesta_core::entry::Head { id: nowhere(), seq: 1 };
+    Body::Delivered(Box::new(Delivered { head, step: Some(step("ask")), to, what }))
+}
+
+#[track_caller]
+fn adds_by_person(scene: &mut Scene, body: Body) {
+    scene.admission.push(scene.now, by_person(), body).unwrap();
+}
+
+fn runnable(scene: &Scene) -> bool {
+    scene.state().summary().unwrap().runnable
+}
+
+/// Until the child is known to have begun, its parent wants a worker: whoever crashed in between is
+/// followed by another.
+#[test]
+fn a_child_is_owed_its_beginning() {
+    let mut scene = delegated(OnChildFailure::Fail, OnStop::Cancel);
+    scene.does(Act::Wait, "other");
+    assert!(runnable(&scene));
+    assert_eq!(scene.state().owed().count(), 1);
+    scene.refuses(delivered(Delivery::Cancel), Why::NotOwed);
+    scene.refuses(delivered(Delivery::Result), Why::NotOwed);
+    let Body::Delivered(mut other) = delivered(Delivery::Beginning) else { panic!() };
+    other.to = ID;
+    scene.refuses(Body::Delivered(other), Why::OtherChild);
+    scene.refuses_by(by_person(), delivered(Delivery::Beginning), Why::OwnerOnly);
+    scene.adds(delivered(Delivery::Beginning));
+    assert!(!runnable(&scene));
+    scene.refuses(delivered(Delivery::Beginning), Why::NotOwed);
+}
+
+/// A parent that stops wants a worker until its child was asked to stop too, unless it is waited for.
+#[test]
+fn a_child_is_told_that_its_parent_stops() {
+    for (on_stop, told) in [(OnStop::Cancel, true), (OnStop::Wait, false)] {
+        let mut scene = delegated(OnChildFailure::Fail, on_stop);
+        scene.adds(delivered(Delivery::Beginning));
+        scene.refuses(delivered(Delivery::Cancel), Why::NotOwed);
+        scene.does(Act::RequestCancel, "");
+        assert_eq!(runnable(&scene), told);
+        if told {
+            scene.adds(delivered(Delivery::Cancel));
+            assert!(!runnable(&scene));
+        }
+        scene.refuses(delivered(Delivery::Cancel), Why::NotOwed);
+        scene.does(Act::PullChild, "ask");
+        assert!(runnable(&scene));
+    }
+}
+
+/// Whoever drives the child brings its result, whether or not its parent has noted that it began.
+#[test]
+fn anybody_brings_a_result() {
+    let scene = delegated(OnChildFailure::Fail, OnStop::Cancel);
+    let body = scene.body(Act::PullChild, "ask");
+    adds_by_person(&mut scene.clone(), body);
+}
+
+#[test]
+fn a_step_that_takes_failures_is_done_with_one() {
+    for end in [End::Failed, End::Cancelled] {
+        let mut scene = delegated(OnChildFailure::Return, OnStop::Cancel);
+        let Body::DelegationResult(mut body) = scene.body(Act::PullChild, "ask") else { panic!() };
+        body.end = end;
+        scene.adds(Body::DelegationResult(body));
+        assert_eq!((scene.status("ask"), scene.state().name()), ("done", "live"));
+    }
+}
+
+/// A child that has ended stays work for somebody until its parent has the result; then it is over.
+#[test]
+fn a_child_owes_its_parent_its_result() {
+    let parent = TrajectoryId::from_bytes([9; 16]);
+    let mut scene = Scene::unbegun();
+    let mut mandate = scene.cast.mandate(ID).unwrap();
+    mandate.delegated_by = Some(DelegatedBy { delegation: nowhere(), trajectory: parent });
+    let root = scene.cast.root(Purpose::Session(mandate)).unwrap();
+    scene.adds(root);
+    scene.claims();
+    let head = gesta_core::entry::Head { id: nowhere(), seq: 3 };
+    let result = |to| {
+        let what = Delivery::Result;
+        Body::Delivered(Box::new(Delivered { head, step: None, to, what }))
+    };
+    scene.refuses(result(parent), Why::NotOwed);
+    scene.does(Act::Complete, "");
+    assert_eq!(scene.state().owes_parent(), Some(parent));
+    let standing = |scene: &Scene| scene.state().summary().unwrap().status.as_str();
+    assert_eq!((runnable(&scene), standing(&scene)), (true, "running"));
+    scene.refuses(result(ID), Why::NotOwed);
+    adds_by_person(&mut scene, result(parent));
+    assert_eq!((runnable(&scene), standing(&scene)), (false, "completed"));
+    scene.refuses(result(parent), Why::NotOwed);
 }

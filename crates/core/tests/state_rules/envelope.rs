@@ -1,13 +1,11 @@
 //! What holds for every entry: its place in the chain, its time, and who may append it.
 
 use gesta_core::body::{
-    Attempt, Compensation, DelegationResult, End, InDoubt, LateEffect, Stopped, Timer,
+    Attempt, Compensation, Delivered, Delivery, InDoubt, LateEffect, Stopped, Timer,
 };
-use gesta_core::content::Content;
 use gesta_core::document::{CallResult, Failing};
 use gesta_core::entry::{Author, Body, Entry, Head, Payload};
 use gesta_core::ids::TrajectoryId;
-use gesta_core::json::Canon;
 use gesta_core::state::{Act, Failed, State, Why};
 
 use crate::scene::{ID, NOTHING, Scene, by_person, by_worker, nowhere, step};
@@ -199,13 +197,11 @@ fn owners(scene: &Scene) -> Vec<Body> {
         })),
         Body::Compensation(Box::new(Compensation { reason: String::new(), undo: Vec::new() })),
         Body::Timer(Box::new(Timer { step: step("charge"), waiting: nowhere() })),
-        Body::DelegationResult(Box::new(DelegationResult {
-            answer: Content::Inline(Canon::null()),
-            child: ID,
-            end: End::Completed,
+        Body::Delivered(Box::new(Delivered {
             head: Head { id: nowhere(), seq: 1 },
-            spent: NOTHING,
-            step: step("charge"),
+            step: Some(step("charge")),
+            to: ID,
+            what: Delivery::Beginning,
         })),
         Body::Cancelled(Box::new(Stopped {
             error: failing(),

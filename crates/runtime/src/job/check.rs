@@ -50,6 +50,7 @@ pub(super) fn needs_of(
             check(call.each.as_ref().map_or(&[], |each| &each.slots), outside);
         }
         Work::Set(value) => check(&value.slots, outside),
+        Work::Delegate(delegate) => check(&delegate.input.slots, outside),
         Work::Wait { signal, until, .. } => {
             for template in signal.iter().chain(until) {
                 check(&template.slots, outside);

@@ -11,6 +11,7 @@ use gesta_core::writ::Effect;
 
 use super::calls::{Undos, check_calls};
 use super::check::{check_answer, needs_of};
+use super::delegate::{Children, Family, Files, NoFiles};
 use super::file::{self, Draft};
 use super::graph::Graph;
 use super::input::{self, Input};
@@ -36,6 +37,8 @@ pub struct ToolType {
     pub effect: Effect,
     /// The call that undoes it, unless a step says otherwise.
     pub compensate: Option<Compensate>,
+    /// The tool that tells whether a call of it happened.
+    pub probe: Option<ToolName>,
 }
 
 /// The tools that a job may call.
@@ -58,6 +61,7 @@ impl Tools for Catalogue {
             recovery: tool.manifest().recovery,
             effect: tool.manifest().effect,
             compensate: tool.manifest().compensate.clone(),
+            probe: tool.manifest().probe.clone(),
         })
     }
 
@@ -94,9 +98,16 @@ pub struct Compiled {
     pub budget: Budget,
     /// The tools that it calls, those that undo among them.
     pub tools: BTreeSet<ToolName>,
+    /// The tools that its writ must name: those, those that tell whether a call happened, and everything
+    /// that it hands on to children.
+    pub grants: BTreeSet<ToolName>,
+    /// How often its writ is narrowed for children, theirs, and so on.
+    pub depth: u64,
+    /// Plans of children that must be blobs before the job is submitted.
+    pub blobs: Vec<Canon>,
     /// How many calls may be open at once.
     pub parallel: u32,
-    inputs: Vec<Input>,
+    pub(super) inputs: Vec<Input>,
     label: String,
 }
 
@@ -108,17 +119,38 @@ pub fn parse(label: &str, text: &str) -> Result<JobFile, Problems> {
     Ok(JobFile { label: label.to_owned(), draft })
 }
 
-/// Reads and compiles a job file, and reports the problems of both at once.
+/// Reads and compiles a job file, and reports the problems of both at once. Other files, as of jobs
+/// that it delegates to, are not there.
 pub fn load(label: &str, text: &str, tools: &dyn Tools) -> Result<Compiled, Problems> {
+    load_with(label, text, tools, &NoFiles)
+}
+
+/// The same, where other files are.
+pub fn load_with(
+    label: &str,
+    text: &str,
+    tools: &dyn Tools,
+    files: &dyn Files,
+) -> Result<Compiled, Problems> {
+    load_below(label, text, tools, &mut Family::new(files))
+}
+
+/// The same, as one of a family of jobs.
+pub(super) fn load_below(
+    label: &str,
+    text: &str,
+    tools: &dyn Tools,
+    family: &mut Family<'_>,
+) -> Result<Compiled, Problems> {
     let mut problems = Vec::new();
     let draft = file::read(text, &mut problems);
-    compile(label, &draft, tools, problems)
+    compile(label, &draft, tools, family, problems)
 }
 
 impl JobFile {
     /// The plan of the job, if everything it mentions is there and fits.
     pub fn compile(&self, tools: &dyn Tools) -> Result<Compiled, Problems> {
-        compile(&self.label, &self.draft, tools, Vec::new())
+        compile(&self.label, &self.draft, tools, &mut Family::new(&NoFiles), Vec::new())
     }
 }
 
@@ -145,9 +177,11 @@ fn compile(
     label: &str,
     draft: &Draft,
     tools: &dyn Tools,
+    family: &mut Family<'_>,
     mut problems: Vec<Problem>,
 ) -> Result<Compiled, Problems> {
     let undos = check_calls(draft, tools, &mut problems);
+    let children = Children::compile(label, draft, tools, family, &mut problems);
     let mut needs = Vec::with_capacity(draft.steps.len());
     for step in &draft.steps {
         if enough(&problems) {
@@ -178,14 +212,20 @@ fn compile(
         Declared::Call(call) => Some(&call.tool),
         _ => None,
     });
-    let tools = called.chain(undos.values().map(|undo| &undo.tool)).cloned().collect();
-    let plan = plan(draft, &graph, &order, &undos, &tools).map_err(too_large)?;
+    let called: BTreeSet<ToolName> =
+        called.chain(undos.values().map(|undo| &undo.tool)).cloned().collect();
+    let probes = called.iter().filter_map(|name| tools.tool(name)?.probe);
+    let grants = probes.chain(called.iter().cloned()).chain(children.tools().cloned()).collect();
+    let plan = plan(draft, &graph, &order, (&undos, &children), &called).map_err(too_large)?;
     Ok(Compiled {
         name: draft.name.clone(),
         description: draft.description.clone(),
         plan,
         budget: draft.budget,
-        tools,
+        tools: called,
+        grants,
+        depth: children.depth(),
+        blobs: children.blobs,
         parallel: draft.parallel,
         inputs: draft.inputs.clone(),
         label: label.to_owned(),
@@ -204,13 +244,13 @@ fn plan(
     draft: &Draft,
     graph: &Graph,
     order: &[usize],
-    undos: &Undos,
+    (undos, children): (&Undos, &Children),
     tools: &BTreeSet<ToolName>,
 ) -> Result<Plan, JsonError> {
     let mut steps = Vec::with_capacity(order.len() + 1);
     for number in order {
         let Some(step) = draft.steps.get(*number) else { continue };
-        let (kind, spec) = spec(step, undos.get(&step.id));
+        let Some((kind, spec)) = spec(step, undos.get(&step.id), children) else { continue };
         steps.push(PlanStep {
             id: step.id.clone(),
             kind,
@@ -229,10 +269,15 @@ fn plan(
     Ok(plan)
 }
 
-fn spec(step: &Step, undo: Option<&UndoSpec>) -> (StepKind, Spec) {
+/// None for a step whose child could not be compiled: it has its problem.
+fn spec(step: &Step, undo: Option<&UndoSpec>, children: &Children) -> Option<(StepKind, Spec)> {
     let when = step.when.as_ref().map(|slot| slot.expr.clone());
     let spec = |when, work| Spec { confirm: step.confirm, job: None, when, work };
-    match &step.work {
+    Some(match &step.work {
+        Declared::Delegate(_) => {
+            let delegate = children.specs.get(&step.id)?.clone();
+            (StepKind::Delegate, spec(when, Work::Delegate(Box::new(delegate))))
+        }
         Declared::Set(value) => {
             (StepKind::Compute, spec(when, Work::Set { value: value.template.clone() }))
         }
@@ -248,7 +293,7 @@ fn spec(step: &Step, undo: Option<&UndoSpec>) -> (StepKind, Spec) {
         Declared::Call(declared) => {
             let call = call(declared, undo);
             let Some(over) = &declared.each else {
-                return (StepKind::Call, spec(when, Work::Call(call)));
+                return Some((StepKind::Call, spec(when, Work::Call(call))));
             };
             let over = over.template.clone();
             // A condition on the item is asked of each item, any other one of the step.
@@ -258,7 +303,7 @@ fn spec(step: &Step, undo: Option<&UndoSpec>) -> (StepKind, Spec) {
             };
             (StepKind::Loop, spec(whole, Work::Each { call, over, when: each }))
         }
-    }
+    })
 }
 
 fn call(declared: &Call, undo: Option<&UndoSpec>) -> CallSpec {

@@ -121,7 +121,7 @@ fn read_inputs(node: &Node, draft: &mut Draft, problems: &mut Vec<Problem>) {
     draft.inputs = entries.iter().filter_map(|entry| input::read(entry, problems)).collect();
 }
 
-fn budget(node: &Node, problems: &mut Vec<Problem>) -> Budget {
+pub(super) fn budget(node: &Node, problems: &mut Vec<Problem>) -> Budget {
     let keys = ["calls", "money_micros", "tokens", "wall_ms"];
     let Some(fields) = Fields::of(node, "`budget`", &keys, problems) else {
         return Budget::default();

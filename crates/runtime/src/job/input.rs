@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gesta_core::json::Canon;
+use gesta_core::json::{Canon, JsonError};
+use serde::{Deserialize, Serialize};
 
 use super::cel::{Map, Val};
 use super::fields::{Fields, expected, text};
@@ -58,6 +59,59 @@ pub(super) struct Input {
     default: Option<Val>,
     /// The values it may have, in canonical form; any if empty.
     one_of: Vec<Canon>,
+}
+
+/// A declared input as a plan keeps it, for whoever gives it its values later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InputSpec {
+    /// What it is if it is not given.
+    #[serde(
+        default,
+        deserialize_with = "super::spec::some",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub default: Option<Canon>,
+    /// The values it may have; any if empty.
+    #[serde(rename = "enum", default, skip_serializing_if = "Vec::is_empty")]
+    pub one_of: Vec<Canon>,
+    /// Its name.
+    pub name: String,
+    /// The name of its type.
+    #[serde(rename = "type")]
+    pub type_: String,
+}
+
+impl InputSpec {
+    pub(super) fn of(input: &Input) -> Result<Self, String> {
+        Ok(Self {
+            default: input.default.as_ref().map(Val::canon).transpose()?,
+            one_of: input.one_of.clone(),
+            name: input.name.clone(),
+            type_: input.type_.as_str().to_owned(),
+        })
+    }
+
+    fn input(&self) -> Result<Input, String> {
+        let type_ = TYPES.into_iter().find(|(name, _)| *name == self.type_);
+        let (_, type_) = type_.ok_or_else(|| format!("unknown type `{}`", self.type_))?;
+        let read = |canon: &Canon| Val::read(canon).map_err(|error: JsonError| error.to_string());
+        Ok(Input {
+            name: self.name.clone(),
+            type_,
+            default: self.default.as_ref().map(read).transpose()?,
+            one_of: self.one_of.clone(),
+        })
+    }
+}
+
+/// Checks values against what a plan keeps of their declaration, and completes them.
+pub fn complete_input(specs: &[InputSpec], given: &Canon) -> Result<Canon, String> {
+    let inputs: Vec<Input> = specs.iter().map(InputSpec::input).collect::<Result<_, _>>()?;
+    from_json(&inputs, given).map_err(|problems| {
+        let messages: Vec<&str> = problems.iter().map(|p| p.message.as_str()).collect();
+        messages.join("; ")
+    })
 }
 
 /// Reads the declaration of one input.
@@ -138,8 +192,13 @@ fn one_of(input: &Input, node: &Node, problems: &mut Vec<Problem>) -> Vec<Canon>
 }
 
 impl Input {
+    /// Whether it must be given.
+    pub(super) fn required(&self) -> bool {
+        self.default.is_none()
+    }
+
     /// Refuses a value that does not fit.
-    fn check(&self, value: &Val) -> Result<(), String> {
+    pub(super) fn check(&self, value: &Val) -> Result<(), String> {
         let Self { name, type_, .. } = self;
         if !type_.holds(value) {
             return Err(format!(

@@ -42,6 +42,7 @@ fn shape(step: &PlanStep) -> String {
         Ok(Work::Call(call)) => called(&call, ""),
         Ok(Work::Each { call, .. }) => called(&call, "each: "),
         Ok(Work::Wait { .. }) => vec!["wait".to_owned()],
+        Ok(Work::Delegate(delegate)) => vec![format!("job: {}", delegate.job)],
         _ => Vec::new(),
     };
     let lines =

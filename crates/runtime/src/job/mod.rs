@@ -11,6 +11,7 @@ mod calls;
 mod cel;
 mod check;
 mod compile;
+mod delegate;
 mod expr;
 mod fields;
 mod file;
@@ -26,13 +27,17 @@ mod step;
 mod template;
 mod tree;
 
-pub use compile::{Compiled, JobFile, ToolType, Tools, load, parse};
+pub use compile::{Compiled, JobFile, ToolType, Tools, load, load_with, parse};
+pub use delegate::Files;
 pub use expr::{Expr, ExprError, test_with};
+pub use input::{InputSpec, complete_input};
 pub use mermaid::mermaid;
 pub use names::References;
 pub use problem::{Problem, Problems};
 pub use scope::{EvalError, Results, Scope, StepResult};
-pub use spec::{ANSWER, CallSpec, JobFacts, OnCancel, OnFailure, Spec, UndoSpec, Work};
+pub use spec::{
+    ANSWER, CallSpec, DelegateSpec, JobFacts, OnCancel, OnFailure, Spec, UndoSpec, Work,
+};
 pub use template::{Template, evaluate_with};
 pub use tree::read_value;
 

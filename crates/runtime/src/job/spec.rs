@@ -1,12 +1,16 @@
 //! What a step of a plan does, in full: everything that is needed to run it from the recorded plan
 //! alone, in another process, years later.
 
-use gesta_core::body::{ConfirmationMode, PlanStep};
-use gesta_core::ids::ToolName;
+use gesta_core::amounts::Budget;
+use gesta_core::body::{ConfirmationMode, OnChildFailure, OnStop, PlanStep};
+use gesta_core::content::Content;
+use gesta_core::ids::{Principal, ToolName};
 use gesta_core::json::{Canon, JsonError};
+use gesta_core::writ::Effect;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::expr::Expr;
+use super::input::InputSpec;
 use super::names::References;
 use super::template::Template;
 use crate::tools::Retry;
@@ -80,6 +84,8 @@ pub enum Work {
         #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
         when: Option<Expr>,
     },
+    /// Hands a task to a child trajectory.
+    Delegate(Box<DelegateSpec>),
     /// Computes a value.
     Set {
         /// The value.
@@ -97,6 +103,36 @@ pub enum Work {
         #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
         until: Option<Template>,
     },
+}
+
+/// A task for a child: its plan, what it is given, and the authority that is carved out for it. Part of
+/// the plan, so that whoever goes on with the parent can begin the child with nothing but the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DelegateSpec {
+    /// The most that it may use; where nothing is said, what its parent has left.
+    pub budget: Budget,
+    /// How often it may hand on in turn.
+    pub depth: u64,
+    /// The most that its tools may do to the world, unless its parent may do less.
+    pub effect: Effect,
+    /// What it is given.
+    pub input: Template,
+    /// What it declares that it is given.
+    pub inputs: Vec<InputSpec>,
+    /// The name of its job.
+    pub job: String,
+    /// What it means if it does not complete.
+    pub on_failure: OnChildFailure,
+    /// What becomes of it if its parent stops first.
+    pub on_stop: OnStop,
+    /// Its plan; a large one, or one that hands on in turn, is in the blob store.
+    pub plan: Content,
+    /// Who acts in it, if not who acts in its parent.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Principal>,
+    /// The tools that it may call, in order.
+    pub tools: Vec<ToolName>,
 }
 
 /// A call of a tool.
@@ -151,7 +187,7 @@ impl Spec {
     pub fn call(&self) -> Option<&CallSpec> {
         match &self.work {
             Work::Call(call) | Work::Each { call, .. } => Some(call),
-            Work::Set { .. } | Work::Wait { .. } => None,
+            Work::Set { .. } | Work::Wait { .. } | Work::Delegate(_) => None,
         }
     }
 
@@ -165,6 +201,7 @@ impl Spec {
             Work::Call(call) => (vec![&call.args], None),
             Work::Each { call, over, when } => (vec![&call.args, over], when.as_ref()),
             Work::Set { value } => (vec![value], None),
+            Work::Delegate(delegate) => (vec![&delegate.input], None),
             Work::Wait { signal, until, .. } => (signal.iter().chain(until).collect(), None),
         };
         let mut all = References::default();
@@ -180,7 +217,7 @@ impl Spec {
 }
 
 /// Reads an optional field that is present: absence is the only spelling of none.
-fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)

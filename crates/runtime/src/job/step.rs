@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use gesta_core::body::ConfirmationMode;
 use gesta_core::ids::{StepId, ToolName};
 
+use super::delegate::{self, Delegate};
 use super::fields::{Fields, confirmation_mode, duration, expected, integer, name, one_of, text};
 use super::located::{Located, Slot, Source, condition};
 use super::problem::{Place, Problem};
@@ -35,6 +36,7 @@ pub(super) enum Work {
     Call(Box<Call>),
     Set(Located),
     Wait { signal: Option<Located>, until: Option<Located>, for_ms: Option<u64> },
+    Delegate(Box<Delegate>),
 }
 
 #[derive(Clone, Debug)]
@@ -63,12 +65,13 @@ pub(super) enum Undo {
     Call { tool: ToolName, tool_place: Place, args: Located },
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "id",
     "tool",
     "args",
     "set",
     "wait",
+    "delegate",
     "each",
     "when",
     "retry",
@@ -130,18 +133,18 @@ fn needs(node: &Node, problems: &mut Vec<Problem>) -> Vec<(StepId, Place)> {
 }
 
 fn work(fields: &Fields<'_>, source: &Source, problems: &mut Vec<Problem>) -> Option<Work> {
-    let kinds = ["tool", "set", "wait"].map(|key| fields.entry(key));
+    let kinds = ["tool", "set", "wait", "delegate"].map(|key| fields.entry(key));
     let found: Vec<&Entry> = kinds.into_iter().flatten().collect();
     let entry = match found.as_slice() {
         [entry] => *entry,
         [] => {
             let problem = Problem::new(fields.place, "this step does nothing");
-            problems.push(problem.hint("give it one of `tool`, `set` and `wait`"));
+            problems.push(problem.hint("give it one of `tool`, `set`, `wait` and `delegate`"));
             return None;
         }
         [_, second, ..] => {
             let message = format!(
-                "a step has one of `tool`, `set` and `wait`; this one has `{}` too",
+                "a step has one of `tool`, `set`, `wait` and `delegate`; this one has `{}` too",
                 second.key
             );
             problems.push(Problem::new(second.place, message).hint("make it two steps"));
@@ -158,6 +161,8 @@ fn work(fields: &Fields<'_>, source: &Source, problems: &mut Vec<Problem>) -> Op
     }
     match entry.key.as_str() {
         "set" => Located::read(&entry.value, source, problems).map(Work::Set),
+        "delegate" => delegate::read(&entry.value, source, problems)
+            .map(|delegate| Work::Delegate(Box::new(delegate))),
         _ => wait(&entry.value, source, problems),
     }
 }

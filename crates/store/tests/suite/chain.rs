@@ -161,6 +161,7 @@ impl Job {
             budget: Budget { calls: None, money_micros: None, tokens: None, wall_ms: None },
             depth: 0,
             effect: Effect::Read,
+            guardians: false,
             holder: key.id(),
             key: key.id(),
             parent: None,

@@ -8,7 +8,7 @@ use gesta_core::ids::TrajectoryId;
 use gesta_core::verification::{Class, Finding};
 
 use super::beginning::{Beginning, Begins};
-use super::examine::{Delegated, Examined, Returned};
+use super::examine::{Delegated, Examined, Named, Returned};
 use crate::report::NotChecked;
 
 /// What came of the comparison.
@@ -37,6 +37,9 @@ pub(super) fn compare(
         }
         for result in &one.results {
             compared.result(one, result);
+        }
+        for delivered in &one.delivered {
+            compared.delivered(one, delivered);
         }
     }
     compared.across
@@ -150,6 +153,26 @@ impl Comparing<'_> {
         };
         let what = format!("{} came to another {differs}", child.trajectory);
         self.refuse(parent, Class::Tampered, "delegation_result", Some(result.at), what);
+    }
+
+    /// Either side: the other chain reaches as far as it did when something was delivered to it. A part of
+    /// it that was read before that does not, and cannot be told from one that was cut.
+    fn delivered(&mut self, one: &Examined, named: &Named) {
+        let other = self.by_id.get(&named.of).copied();
+        let Some(other) = other.filter(|other| other.is_sound()) else {
+            self.lacks(one, named.at.seq, "delivery", named.of);
+            return;
+        };
+        match other.head {
+            Some(head) if head.seq > named.head.seq || head == named.head => {
+                self.across.links += 1;
+            }
+            Some(head) if head.seq == named.head.seq => {
+                let what = format!("{} does not have the head it names", named.of);
+                self.refuse(one, Class::Tampered, "delivery", Some(named.at), what);
+            }
+            _ => self.lacks(one, named.at.seq, "delivery", named.of),
+        }
     }
 
     /// Another trajectory has seen more of this one than is here.

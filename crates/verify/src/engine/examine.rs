@@ -44,6 +44,8 @@ pub(super) struct Examined {
     pub(super) seen: BTreeMap<EntryId, Seen>,
     pub(super) delegations: Vec<Delegated>,
     pub(super) results: Vec<Returned>,
+    /// The heads of other chains at which something of this one had reached them.
+    pub(super) delivered: Vec<Named>,
     /// For a child: its last entries, from the one that ended it on.
     pub(super) closing: Vec<Closing>,
     /// For a registry: what it says, and its ids.
@@ -63,6 +65,14 @@ pub(super) struct Seen {
 pub(super) struct Delegated {
     pub(super) at: Head,
     pub(super) child: TrajectoryId,
+}
+
+/// A head of another trajectory that an entry names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named {
+    pub(super) at: Head,
+    pub(super) of: TrajectoryId,
+    pub(super) head: Head,
 }
 
 /// What a child is said to have come to.
@@ -106,6 +116,7 @@ impl Examined {
             seen: BTreeMap::new(),
             delegations: Vec::new(),
             results: Vec::new(),
+            delivered: Vec::new(),
             closing: Vec::new(),
             registry: None,
         }
@@ -366,6 +377,9 @@ impl<'a> Notes<'a> {
             Body::DelegationResult(body) => {
                 let says = Closing::said(body);
                 examined.results.push(Returned { at, child: body.child, says });
+            }
+            Body::Delivered(body) => {
+                examined.delivered.push(Named { at, of: body.to, head: body.head });
             }
             Body::Completed(body) => self.answer = Some(body.answer.digest()),
             _ => {}

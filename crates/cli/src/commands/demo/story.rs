@@ -10,7 +10,7 @@ use anyhow::Result;
 use gesta_core::amounts::Amounts;
 use gesta_core::body::{
     Branch, BranchMode, CancelRequested, CheckVerdict, Completed, DelegatedBy, DelegationResult,
-    End, Plan, PlanStep, RegistryHead, StepKind,
+    Delivered, Delivery, End, Plan, PlanStep, RegistryHead, StepKind,
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, Seed};
@@ -60,8 +60,8 @@ pub(super) async fn write(store: &Arc<dyn Store>) -> Result<Story> {
 
     let mut job = teller(store, &cast, "refund");
     let (total, delegation) = refund(&mut job, &at).await?;
-    let child = research(store, &cast, &at, &job, &delegation).await?;
-    ending(&mut job, &child).await?;
+    let mut child = research(store, &cast, &at, &job, &delegation).await?;
+    ending(&mut job, &mut child).await?;
     let order = cancelled(store, &cast, &at).await?;
     let branch = branched(store, &cast, &at, &job, &total).await?;
 
@@ -152,7 +152,7 @@ async fn research(
 
 /// The rest of the job: the child's answer, an unknown outcome that is sent again, the end, and what
 /// arrives after it.
-async fn ending(job: &mut Teller, child: &Teller) -> Result<()> {
+async fn ending(job: &mut Teller, child: &mut Teller) -> Result<()> {
     job.now = child.now;
     let result = DelegationResult {
         answer: answer()?,
@@ -163,6 +163,10 @@ async fn ending(job: &mut Teller, child: &Teller) -> Result<()> {
         step: "research".parse()?,
     };
     job.by_worker(Body::DelegationResult(Box::new(result))).await?;
+    let (head, to, what) = (job.head()?, job.id(), Delivery::Result);
+    let delivered = Delivered { head, step: None, to, what };
+    child.now = job.now;
+    child.by_worker(Body::Delivered(Box::new(delivered))).await?;
     job.wanted(Act::Confirm, "mail", |body| {
         matches!(body, Body::Confirmation(it) if it.checks.iter().all(|check| check.verdict == CheckVerdict::Ok))
     })

@@ -1,0 +1,311 @@
+//! Delegation through the door: a child under authority carved out for it, what it may not do, what
+//! travels between it and its parent, and processes that die between the two chains.
+
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// A tool that only looks, one that acts and keeps one file an effect, one that undoes, one that fails.
+const TOOLS: &str = r#"
+[tools.look]
+effect = "read"
+recovery = "safe"
+driver.process = { command = ["echo", '{"seen":1}'], env = ["PATH"] }
+
+[tools.act]
+effect = "external"
+recovery = "keyed_concurrent"
+compensate = { tool = "undo", args = {} }
+[tools.act.driver.process]
+command = '''
+read -r args; mkdir -p done; echo x >> "done/$GESTA_KEY"
+echo '{"ok":true}'
+'''
+shell = true
+env = ["PATH"]
+
+[tools.undo]
+effect = "external"
+recovery = "keyed_concurrent"
+[tools.undo.driver.process]
+command = '''
+read -r args; mkdir -p undone; echo x >> "undone/$GESTA_KEY"
+echo '{"ok":true}'
+'''
+shell = true
+env = ["PATH"]
+
+[tools.broken]
+effect = "read"
+driver.process = { command = ["sh", "-c", "exit 10"], env = ["PATH"], exit = { 10 = "did_not_happen" } }
+"#;
+
+const CHILD: &str = "job: child
+input:
+  n: integer
+steps:
+  - { id: act, tool: act }
+answer:
+  twice: ${input.n * 2}
+";
+
+const ASK: &str = "input: { n: 21 }";
+
+fn world(parent: &str, child: &str) -> World {
+    let world = World::with_tools(TOOLS);
+    world.write("job.yaml", parent);
+    world.write("child.yaml", child);
+    world
+}
+
+/// A job that does nothing but delegate so.
+fn parent(how: &str) -> String {
+    format!(
+        "job: parent\nsteps:\n  - id: ask\n    delegate: {{ job: child.yaml, {how} }}\nanswer: ${{steps.ask.result}}\n"
+    )
+}
+
+fn tree(world: &World, id: &str) -> Value {
+    world.gesta(&["tree", id, "--json"]).json()
+}
+
+/// The job that nobody delegated to.
+fn root(world: &World) -> String {
+    world.jobs().into_iter().find(|id| tree(world, id)["parent"].is_null()).unwrap()
+}
+
+fn child(world: &World) -> String {
+    tree(world, &root(world))["children"][0]["trajectory"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_child_works_and_its_parent_has_the_answer() {
+    let how = format!("{ASK}, principal: 'agent:helper', budget: {{ calls: 3 }}");
+    let world = world(&parent(&how), CHILD);
+    let checked = world.gesta(&["check", "job.yaml"]).ok();
+    let carved = "child   ask: child with act, undo, effects up to `external`, at most calls 3";
+    assert!(checked.contains(carved), "{checked}");
+    let graph = world.gesta(&["graph", "job.yaml"]).ok();
+    assert!(graph.contains("ask<br/>job: child"), "{graph}");
+    let dry = world.gesta(&["run", "job.yaml", "--dry-run"]).ok();
+    assert!(dry.contains("delegate"), "{dry}");
+    let ran = world.gesta(&["run", "job.yaml", "--json", "--budget", "calls=10"]).json();
+    assert_eq!(ran["answer"]["twice"], 42, "{ran}");
+    assert_eq!(world.files("done"), 1);
+
+    let (id, below) = (root(&world), child(&world));
+    let kinds = world.kinds(&id);
+    for kind in ["delegation", "delivered", "delegation_result", "completed"] {
+        assert_eq!(kinds.iter().filter(|it| *it == kind).count(), 1, "{kinds:?}");
+    }
+    assert_eq!(world.kinds(&below).last().map(String::as_str), Some("delivered"));
+    let shown = tree(&world, &id);
+    assert_eq!((&shown["spent"]["calls"], &shown["reserved"]), (&json!(1), &json!({})));
+    let shown = &shown["children"][0];
+    assert_eq!((&shown["budget"]["calls"], &shown["spent"]["calls"]), (&json!(3), &json!(1)));
+    assert_eq!(
+        (&shown["principal"], &shown["status"]),
+        (&json!("agent:helper"), &json!("completed"))
+    );
+    let told = world.gesta(&["tree", &id]).ok();
+    for what in ["└─ ask: t_", "used 1 call of calls 3", "answers {\"twice\":42}"] {
+        assert!(told.contains(what), "{what}: {told}");
+    }
+    let log = world.gesta(&["log", &id]).ok();
+    for what in [
+        "as agent:helper, up to external, calls 3",
+        "has begun, entry 1",
+        "completed: {\"twice\":42}",
+    ] {
+        assert!(log.contains(what), "{what}: {log}");
+    }
+    for id in [&id, &below] {
+        let report = world.gesta(&["verify", id]).ok();
+        assert!(report.contains("3 trajectories"), "{report}");
+    }
+    world.gesta(&["doctor"]).ok();
+}
+
+/// What a child was not given is refused when it asks for it, and its parent hears of it.
+#[test]
+fn a_child_cannot_exceed_what_was_carved_out() {
+    let two = "job: child\ninput:\n  n: integer\nsteps:\n  - { id: one, tool: look }\n  - { id: two, tool: look, needs: [one] }\n";
+    let nested = "job: child\ninput:\n  n: integer\nsteps:\n  - id: deeper\n    delegate: { job: leaf.yaml }\n";
+    for (how, job, step, code) in [
+        ("budget: { calls: 1 }", two, "two", "budget_exhausted"),
+        ("tools: [look]", CHILD, "act", "invalid_authority"),
+        ("effect: read", CHILD, "act", "invalid_authority"),
+        ("depth: 0", nested, "deeper", "delegation_exceeds_authority"),
+    ] {
+        let world = world(&parent(&format!("{ASK}, {how}")), job);
+        world.write("leaf.yaml", "job: leaf\nsteps:\n  - { id: a, tool: look }\n");
+        let ran = world.gesta(&["run", "job.yaml", "--budget", "calls=10"]).expect(10);
+        assert!(ran.out.contains("child_failed"), "{how}: {}", ran.out);
+        let refused = &world.bodies(&child(&world), "rejection")[0];
+        assert_eq!(refused["decision"]["doc"]["reason"], code, "{how}");
+        assert_eq!(refused["proposal"]["step"], step, "{how}");
+        assert!(!world.path("done").exists(), "{how}");
+        world.gesta(&["verify", &root(&world)]).ok();
+    }
+}
+
+/// More than its parent has is refused before there is a child.
+#[test]
+fn a_job_cannot_hand_out_more_than_it_has() {
+    let world = world(&parent(&format!("{ASK}, budget: {{ calls: 5 }}")), CHILD);
+    world.gesta(&["run", "job.yaml", "--budget", "calls=4"]).expect(10);
+    let id = world.job();
+    let refused = &world.bodies(&id, "rejection")[0];
+    assert_eq!(refused["decision"]["doc"]["reason"], "delegation_exceeds_authority");
+    assert_eq!(tree(&world, &id)["children"], json!([]));
+}
+
+#[test]
+fn a_failing_child_fails_its_step_or_is_its_result() {
+    let broken = "job: child\ninput:\n  n: integer\nsteps:\n  - { id: b, tool: broken }\n";
+    let failing = world(&parent(ASK), broken);
+    let ran = failing.gesta(&["run", "job.yaml"]).expect(10);
+    assert!(ran.out.contains("step `ask` failed: child t_"), "{}", ran.out);
+
+    let returning = world(&parent(&format!("{ASK}, on_failure: return")), broken);
+    let ran = returning.gesta(&["run", "job.yaml", "--json"]).json();
+    assert_eq!(ran["answer"]["end"], "failed", "{ran}");
+    let why = ran["answer"]["error"]["message"].as_str().unwrap();
+    assert!(why.contains("step `b` failed"), "{why}");
+}
+
+/// A cancel travels down, with or without undoing; the parent ends when its child has.
+#[test]
+fn a_cancelled_job_takes_its_children_along() {
+    let waiting = "job: child\ninput:\n  n: integer\nsteps:\n  - { id: act, tool: act }\n  - { id: wait, wait: { signal: go }, needs: [act] }\n";
+    for compensate in [false, true] {
+        let world = world(&parent(ASK), waiting);
+        let mut run = world.start(&["run", "job.yaml"]);
+        run.says("leaves it waiting");
+        run.kill();
+        let id = root(&world);
+        let mut cancel = vec!["cancel", id.as_str()];
+        cancel.extend(compensate.then_some("--compensate"));
+        world.gesta(&cancel).ok();
+        world.gesta(&["resume", &id]).expect(11);
+        let child = child(&world);
+        let request = &world.bodies(&child, "cancel_requested")[0];
+        assert_eq!(request["compensate"], compensate);
+        assert_eq!(world.path("undone").exists(), compensate);
+        assert_eq!(world.bodies(&id, "delegation_result")[0]["end"], "cancelled");
+        world.gesta(&["verify", &id]).ok();
+    }
+}
+
+/// The whole family is checked before anything runs.
+#[test]
+fn a_child_that_does_not_fit_is_refused_with_its_place() {
+    let unknown = "job: child\ninput:\n  n: integer\nsteps:\n  - { id: a, tool: nothing }\n";
+    let world = world(&parent("input: { m: 1 }"), unknown);
+    let check = |what: &str| {
+        let told = world.gesta(&["check", "job.yaml"]).expect(2).out;
+        assert!(told.contains(what), "{what}: {told}");
+    };
+    check("job.yaml:4:22: child.yaml:5:20: unknown tool `nothing`");
+    world.write("child.yaml", CHILD);
+    check("unknown input `m`");
+    check("input `n` is missing");
+    world.write("job.yaml", &parent("input: { n: many }"));
+    check("input `n` is of type integer, not");
+    world.write("job.yaml", &parent(ASK));
+    let back =
+        "job: child\ninput:\n  n: integer\nsteps:\n  - { id: a, delegate: { job: ./job.yaml } }\n";
+    world.write("child.yaml", back);
+    check("delegates to itself in the end");
+    let nowhere = "job: parent\nsteps:\n  - { id: a, delegate: { job: nowhere.yaml } }\n";
+    world.write("job.yaml", nowhere);
+    check("job.yaml:3:31: the job file `nowhere.yaml` cannot be read");
+}
+
+#[test]
+fn the_example_runs_as_its_page_says() {
+    let world = World::with_examples();
+    let run = ["run", "examples/delegation/job.yaml", "--input", "topic=lighthouses", "--json"];
+    let ran = world.gesta(&run).json();
+    assert!(ran["answer"]["report"].is_string(), "{ran}");
+    let shown = tree(&world, &root(&world));
+    assert_eq!(shown["spent"]["calls"], 3);
+    let below = &shown["children"][0];
+    assert_eq!((&below["spent"]["calls"], &below["effect"]), (&json!(2), &json!("read")));
+}
+
+/// A process that dies between the two chains: whoever goes on completes what was begun, and there is
+/// one child and one effect.
+#[cfg(feature = "cuts")]
+mod cut {
+    use super::*;
+
+    const POINTS: [&str; 4] =
+        ["after_delegation", "after_child_root", "after_child_end", "after_result"];
+
+    fn plays(world: &World, store: &[(&str, &str)]) {
+        let run = |arguments: &[&str]| world.gesta_with(arguments, store);
+        for (number, point) in POINTS.into_iter().enumerate() {
+            let (key, cut) = (format!("case-{number}"), format!("{point}:1:kill"));
+            let mut variables = store.to_vec();
+            variables.push(("GESTA_CUT", &cut));
+            let died = world.gesta_with(&["run", "job.yaml", "--key", &key], &variables);
+            assert_eq!(died.code, None, "{point}: {}", died.err);
+            let again = run(&["run", "job.yaml", "--key", &key, "--json"]).json();
+            assert_eq!(again["answer"]["twice"], 42, "{point}: {again}");
+            let id = again["trajectory"].as_str().unwrap();
+            let shown = run(&["tree", id, "--json"]).json();
+            let children = shown["children"].as_array().unwrap();
+            assert_eq!(
+                (children.len(), &children[0]["status"]),
+                (1, &json!("completed")),
+                "{point}"
+            );
+            let lines = run(&["log", id, "--json"]).json_lines();
+            let count =
+                |kind: &str| lines.iter().filter(|line| line["entry"]["kind"] == kind).count();
+            assert_eq!((count("delegation"), count("delegation_result")), (1, 1), "{point}");
+            run(&["verify", id]).ok();
+        }
+        assert_eq!(world.files("done"), POINTS.len());
+        for file in std::fs::read_dir(world.path("done")).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            assert_eq!(text.lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_crash_between_the_chains_is_made_good() {
+        plays(&world(&parent(ASK), CHILD), &[]);
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_crash_between_the_chains_is_made_good_on_postgres() {
+        let database = crate::postgres::Database::new("delegation");
+        let url = database.url();
+        let world = World::new();
+        world.gesta(&["init", "--store", &url]).ok();
+        world.set_tools(TOOLS);
+        world.write("job.yaml", &parent(ASK));
+        world.write("child.yaml", CHILD);
+        plays(&world, &[("GESTA_STORE", &url)]);
+    }
+
+    /// Nobody asks for the job again: a worker that serves the store finds it by its row alone.
+    #[test]
+    fn a_worker_finds_what_was_left_between_the_chains() {
+        for point in POINTS {
+            let world = world(&parent(ASK), CHILD);
+            let cut = format!("{point}:1:kill");
+            let died = world.gesta_with(&["run", "job.yaml"], &[("GESTA_CUT", &cut)]);
+            assert_eq!(died.code, None, "{point}: {}", died.err);
+            let id = root(&world);
+            let mut worker = world.start(&["worker"]);
+            worker.says(&format!("{}: completed", &id[..10]));
+            worker.kill();
+            assert_eq!(tree(&world, &id)["children"][0]["status"], "completed", "{point}");
+            assert_eq!(world.files("done"), 1, "{point}");
+        }
+    }
+}
