@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use gesta_core::digest::Digest;
-use gesta_core::document::RegistryItem;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::keys::PrivateKey;
-use gesta_policy::{PolicyDocument, PolicyFile, PolicySet};
+use gesta_policy::{PolicyDocument, PolicyFile};
+use gesta_runtime::RunError;
 use gesta_runtime::authority::{self, OWNER};
 use gesta_runtime::tools::Catalogue;
 use gesta_store::{Chain, Store, StoreError};
@@ -74,15 +74,13 @@ pub(crate) async fn publish(
     document: &PolicyDocument,
     owner: &PrivateKey,
 ) -> Result<Digest> {
-    let set = PolicySet::compile(document)
-        .map_err(|error| Problem::new(format!("not published\n{error}")).bad_input())?;
-    // Content first: a registry never names what nobody has.
-    store.put_blob(document.canonical()?.as_bytes()).await?;
-    let (item, now) = (RegistryItem::Policy(set.digest()), Session::now());
-    let mut chain = Chain::load(Arc::clone(store), registry).await?;
-    chain.append(|admission| authority::register(admission, &item, owner, now)).await?;
-    tracing::info!(%registry, policy = %set.digest(), "published a policy");
-    Ok(set.digest())
+    match authority::publish(store, registry, document, owner, Session::now()).await {
+        Ok(digest) => Ok(digest),
+        Err(RunError::Policy(why)) => {
+            Err(Problem::new(format!("not published\n{why}")).bad_input().into())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether a policy came with the job's own tools.

@@ -119,7 +119,7 @@ pub async fn publish(
     let blob = store.put_blob(policies.canonical()?.as_bytes()).await?;
     let item = RegistryItem::Policy(blob.sha256);
     let mut chain = Chain::load(Arc::clone(store), registry).await?;
-    chain.append(|admission| register(admission, &item, owner, now)).await?;
+    chain.append(|admission| register(admission, (&item, None), owner, now)).await?;
     Ok(blob.sha256)
 }
 

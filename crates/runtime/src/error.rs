@@ -95,7 +95,7 @@ pub enum RunError {
     #[error("`{0}` has spoken already; a quorum is of distinct approvers")]
     SpokenTwice(String),
     /// A policy set that does not hold together.
-    #[error("the policies do not hold together: {0}")]
+    #[error("{0}")]
     Policy(String),
     /// The chain that stands where a child is to begin was begun by something else.
     #[error("{child} is to be a child of {parent}, but something else has begun it")]

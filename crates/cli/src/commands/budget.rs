@@ -175,7 +175,7 @@ fn set(session: &mut Session, arguments: &SetArguments) -> Result<()> {
         daily.wall_ms = wall.map(|Wall(ms)| ms);
     }
     let limit = TenantLimit { daily, tenant: tenant.clone() };
-    registry.register(session, &RegistryItem::Limit(limit.clone()), &owner)?;
+    registry.register(session, (&RegistryItem::Limit(limit.clone()), None), &owner)?;
     if session.out.is_json() {
         return session.out.document(&limit);
     }

@@ -123,7 +123,7 @@ impl Turn<'_> {
             effect: spec.effect.min(parent.effect),
             guardians: true,
             holder: parent.holder,
-            key: self.desk.shared.key.id(),
+            key: self.desk.shared.guardian.id(),
             parent: Some(id),
             principal: spec.principal.clone().unwrap_or_else(|| parent.principal.clone()),
             tenant: parent.tenant.clone(),
@@ -154,8 +154,8 @@ impl Turn<'_> {
         let found = Some(Canon::of(&Refused { refused: why })?);
         let decision = self.desk.sign(Decision {
             at: self.now,
-            environment: self.desk.shared.environment_digest,
-            key: self.desk.shared.key.id(),
+            environment: self.desk.in_force.digest,
+            key: self.desk.shared.guardian.id(),
             parent: state.head().map(|head| head.id).ok_or(RunError::NotBegun)?,
             proposal: proposal.id()?,
             reason: Some(reason),
@@ -167,7 +167,7 @@ impl Turn<'_> {
             verdict: Verdict::Deny,
             writ: state.writ().map(|(id, _)| id).ok_or(RunError::NotBegun)?,
         })?;
-        pipeline::refuse(self.desk, draft, proposal, decision, self.now)?;
+        pipeline::refuse(self.desk, draft, proposal, decision, None, self.now)?;
         Ok(())
     }
 }
