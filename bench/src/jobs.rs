@@ -18,9 +18,10 @@ use gesta_core::sample::{Cast, EPOCH, person};
 use gesta_core::time::{UnixMs, Window};
 use gesta_core::trust::{Role, TrustedKey};
 use gesta_core::writ::Effect;
+use gesta_policy::{PolicyDocument, PolicyFile};
 use gesta_runtime::jobs::{self, Submission};
 use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError, Manifest};
-use gesta_runtime::{Left, Options, Setup, Worker, job, no_policy};
+use gesta_runtime::{Left, Options, Setup, Worker, authority, job};
 use gesta_store::faulty::FaultyStore;
 use gesta_store::memory::MemoryStore;
 use gesta_store::sqlite::{self, SqliteStore};
@@ -209,6 +210,13 @@ async fn many(file: &Path) -> Result<Duration> {
     took
 }
 
+/// A policy set that lets everything happen.
+fn everything(catalogue: &Catalogue) -> Result<PolicyDocument> {
+    let text = r#"@id("everything") permit (principal, action, resource);"#.to_owned();
+    let file = PolicyFile { name: "policy.cedar".to_owned(), text };
+    Ok(PolicyDocument::new(vec![file], std::collections::BTreeMap::new(), catalogue.shapes()?))
+}
+
 /// A store with a registry, and what it takes to run jobs on it.
 struct Scene {
     store: Arc<dyn Store>,
@@ -219,9 +227,6 @@ struct Scene {
 impl Scene {
     async fn new(store: Arc<dyn Store>, calls: &Calls) -> Result<Self> {
         let cast = Cast::new(1);
-        if store.trajectory(REGISTRY).await?.is_none() {
-            found_registry(&store, &cast).await?;
-        }
         let calls = Arc::clone(calls);
         let noop = Manifest::new("noop".parse()?, Effect::External);
         let catalogue = Catalogue::builder()
@@ -232,6 +237,11 @@ impl Scene {
                 async { Ok::<_, FunctionError>(serde_json::json!({ "ok": true })) }
             })
             .build()?;
+        if store.trajectory(REGISTRY).await?.is_none() {
+            found_registry(&store, &cast).await?;
+            let policies = everything(&catalogue)?;
+            authority::publish(&store, REGISTRY, &policies, &cast.owner, EPOCH).await?;
+        }
         Ok(Self { store, cast, catalogue: Arc::new(catalogue) })
     }
 
@@ -272,7 +282,7 @@ impl Scene {
             writs: vec![standing, writ],
             environment: Environment {
                 config: Digest::of(b"bench"),
-                policy: no_policy(),
+                policy: everything(&self.catalogue)?.digest()?,
                 tools: self.catalogue.digest(),
             },
             registry: Some(RegistryHead { head: row.head, trajectory: REGISTRY }),

@@ -171,6 +171,15 @@ impl Live {
                 };
                 self.end(trajectory, told(&decision.step, state, colour, note), at);
             }
+            Body::PendingApproval(pending) => {
+                let channels: Vec<&str> =
+                    pending.channels.iter().map(|channel| channel.as_str()).collect();
+                let channels = channels.join(", ");
+                let note =
+                    format!("{}, asks {channels}: {}", pending.proposal.tool, pending.reason);
+                let step = &pending.proposal.step;
+                self.end(trajectory, told(step, "asks", AnsiColor::Yellow, note), at);
+            }
             Body::InDoubt(doubt) => {
                 let note = format!("nobody knows whether it happened: {}", doubt.known.message);
                 self.end(trajectory, told(&doubt.step, "in doubt", AnsiColor::Yellow, note), at);

@@ -1,5 +1,6 @@
 //! Gesta in a program of one's own: a store, two keys and tools, and jobs run with them.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
@@ -7,17 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gesta_core::digest::Digest;
-use gesta_core::ids::TrajectoryId;
+use gesta_core::document::ApprovalVerdict;
+use gesta_core::ids::{StepId, TrajectoryId};
 use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::Status;
 use gesta_core::signed::Signed;
+use gesta_core::state;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::TrustRoot;
 use gesta_core::writ::Writ;
-use gesta_store::{Store, clock};
+use gesta_policy::{PolicyDocument, PolicyFile};
+use gesta_store::{Chain, Store, clock};
 use tokio::sync::watch;
 
+use crate::approvals::{self, Heard, Word};
 use crate::authority::{self, Keys, OWNER, WORKER};
 use crate::desk::{Listener, Options};
 use crate::error::RunError;
@@ -30,6 +35,7 @@ use crate::worker::Worker;
 /// Whose the jobs are and who acts in them.
 const TENANT: &str = "main";
 const PRINCIPAL: &str = "agent:main";
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Gesta, embedded: everything it takes to submit jobs, drive them and wait for what comes of them.
 /// Whatever kills the process, opening the same store again and running the job goes on where it
@@ -57,6 +63,8 @@ const PRINCIPAL: &str = "agent:main";
 ///     })
 ///     .build()?;
 /// let gesta = Gesta::open(store, Keys::kept_in(&directory.join("keys"))?, tools).await?;
+/// let policies = r#"@id("double") permit (principal, action in Action::"tool:double", resource);"#;
+/// let gesta = gesta.governed_by(policies).await?;
 ///
 /// let text = "job: twice\nsteps:\n  - { id: d, tool: double, args: { n: 21 } }\nanswer: ${steps.d.result}\n";
 /// let compiled = job::load("twice.yaml", text, gesta.tools())?;
@@ -157,6 +165,38 @@ impl Gesta {
         let root = authority::root_writ(&tenant, &principal, &keys.owner, now)?;
         let home = Home::new(store, Arc::new(tools), registry, options)?;
         Ok(Self { home, keys, root, listener: None, trust: TrustRoot::new(owner) })
+    }
+
+    /// Puts policies in force, written in Cedar; what is in force already stays. Without any, reads run
+    /// by themselves and everything else waits until [`Self::answer`] says yes.
+    pub async fn governed_by(self, text: &str) -> Result<Self, RunError> {
+        let file = PolicyFile { name: "policy.cedar".to_owned(), text: text.to_owned() };
+        let tools = self.home.catalogue.shapes()?;
+        let document = PolicyDocument::new(vec![file], BTreeMap::new(), tools);
+        if document.digest()? != self.home.environment().await?.policy {
+            self.home.publish(&document, &self.keys.owner, now()).await?;
+        }
+        Ok(self)
+    }
+
+    /// Answers for the owner a step that waits for approval. A yes is good for a day; the next
+    /// [`Self::run`], or a worker, goes on.
+    pub async fn answer(
+        &self,
+        job: TrajectoryId,
+        step: &StepId,
+        verdict: ApprovalVerdict,
+    ) -> Result<Heard, RunError> {
+        let chain = Chain::load(Arc::clone(&self.home.store), job).await?;
+        let pending = match chain.state().step(step).map(|step| &step.status) {
+            Some(state::Status::Pending(pending)) => pending.entry,
+            _ => return Err(RunError::NothingAsked { trajectory: job, step: step.clone() }),
+        };
+        let registry = Chain::load(Arc::clone(&self.home.store), self.home.registry).await?;
+        let keys = registry.state().registry().keys();
+        let (now, note) = (now(), None);
+        let word = Word { step, pending, verdict, expires: now.plus(DAY_MS), note };
+        approvals::speak(&self.home.store, job, &word, (keys, &self.keys.owner), now).await
     }
 
     /// Tells somebody of every entry, once it is durable.

@@ -19,6 +19,7 @@ steps:
   - { id: pay, tool: payments.refund, args: { cents: '${steps.order.result.cents}' } }
 answer: ${steps.pay.result.refund}
 ";
+const POLICY: &str = r#"@id("ours") permit (principal, action, resource);"#;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -42,6 +43,7 @@ async fn main() -> Result<()> {
         .build()?;
     let store = Arc::new(SqliteStore::open(directory.join("gesta.db"), Options::default())?);
     let gesta = Gesta::open(store, Keys::kept_in(&directory.join("keys"))?, tools).await?;
+    let gesta = gesta.governed_by(POLICY).await?;
     std::fs::write(directory.join("trust.json"), serde_json::to_string(gesta.trust_root())?)?;
     let gesta = gesta.listening(Arc::new(|event| {
         if let Event::Entry(entry) = event {

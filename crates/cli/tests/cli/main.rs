@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod approvals;
 mod budget;
 mod check;
 mod codes;

@@ -1,0 +1,145 @@
+//! Calls that wait for people, through the command line: asked, shown, approved by a quorum from
+//! elsewhere, denied; and what becomes of approvals that are forged, moved or too late.
+
+use serde_json::Value;
+
+use crate::world::World;
+
+const TOOLS: &str = r#"
+[tools.pay]
+effect = "external"
+recovery = "never"
+cost = { calls = 1, money_micros = 250000 }
+changes = [{ type = "account", id = "args.to", value = "{'paid': args.cents}" }]
+input = { type = "object", required = ["to", "cents"], properties = { to = { type = "string" }, cents = { type = "integer" } } }
+driver.process = { command = "echo paid >> paid; echo '{}'", shell = true, env = ["PATH"] }
+"#;
+
+const POLICY: &str = r#"
+@id("small") permit (principal, action in Action::"tool:pay", resource) when { context.args.cents <= 1000 };
+@id("large") @channel("finance") @quorum("2") @expires("1h") @reason("a lot of money")
+permit (principal, action == Action::"call:pay", resource) when { context.args.cents > 1000 };
+"#;
+
+const JOB: &str = "job: pay\ninput: { cents: integer }\nsteps:\n  - { id: pay, tool: pay, args: { to: ada, cents: '${input.cents}' } }\n";
+
+fn world() -> World {
+    let world = World::with_tools(TOOLS);
+    world.write("policy.cedar", POLICY);
+    world.gesta(&["policy", "publish"]).ok();
+    world.write("job.yaml", JOB);
+    for name in ["alice", "bob"] {
+        world.gesta(&["keys", "add", name, "--roles", "approver"]).ok();
+    }
+    world
+}
+
+/// Submits a payment and lets a worker drive it until it waits.
+fn asked(world: &World, cents: &str) -> String {
+    let job = world.gesta(&["submit", "job.yaml", "--input", &format!("cents={cents}")]).ok();
+    let mut worker = world.start(&["worker"]);
+    worker.says("asks finance");
+    worker.signal(rustix::process::Signal::TERM);
+    worker.ends();
+    job.trim().to_owned()
+}
+
+fn paid(world: &World) -> usize {
+    std::fs::read_to_string(world.path("paid")).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn what_a_policy_lets_happen_unattended_happens_at_once() {
+    let world = world();
+    world.gesta(&["run", "job.yaml", "--input", "cents=900"]).ok();
+    assert_eq!(paid(&world), 1);
+}
+
+#[test]
+fn two_people_approve_and_it_happens_once() {
+    let world = world();
+    let job = asked(&world, "5000");
+    assert_eq!(paid(&world), 0);
+    let shown = world.gesta(&["approvals"]).ok();
+    for part in [
+        "pay (external)",
+        "\"cents\": 5000",
+        "account",
+        "0.25",
+        "a lot of money",
+        "`large`",
+        "2 of finance",
+    ] {
+        assert!(shown.contains(part), "no `{part}` in:\n{shown}");
+    }
+    let asked: Vec<Value> = world.gesta(&["approvals", &job, "--json"]).json_lines();
+    assert_eq!(
+        (asked[0]["args"]["cents"].as_u64(), asked[0]["quorum"].as_u64()),
+        (Some(5000), Some(2))
+    );
+
+    let first = world.gesta(&["approve", &job, "--as", "alice"]);
+    assert!(first.err.contains("1 more of finance"), "{}", first.err);
+    let again = world.gesta(&["approve", &job, "--as", "alice"]).expect(1);
+    assert!(again.err.contains("has spoken already"), "{}", again.err);
+    // From elsewhere: a key and a store, and no workspace.
+    let (key, store) = (world.path("keys/bob.pem"), world.path("gesta.db"));
+    let elsewhere = World::new();
+    elsewhere
+        .gesta(&[
+            "approve",
+            &job,
+            "--key",
+            key.to_str().unwrap(),
+            "--store",
+            store.to_str().unwrap(),
+        ])
+        .ok();
+    world.gesta(&["resume", &job]).ok();
+    assert_eq!(paid(&world), 1);
+    world.gesta(&["verify", &job]).ok();
+    let spent = world.gesta(&["approve", &job, "--as", "bob"]).expect(1);
+    assert!(spent.err.contains("waits for approval"), "{}", spent.err);
+}
+
+#[test]
+fn one_no_is_enough() {
+    let world = world();
+    let job = asked(&world, "5000");
+    world.gesta(&["approve", &job, "--as", "alice"]).ok();
+    world.gesta(&["deny", &job, "--as", "bob", "--note", "not this one"]).ok();
+    let failed = world.gesta(&["resume", &job]);
+    assert_eq!(failed.code, Some(10), "{}", failed.err);
+    assert!(failed.out.contains("an approver said no"), "{}", failed.out);
+    assert_eq!(paid(&world), 0);
+    assert_eq!(world.bodies(&job, "approval")[1]["statement"]["doc"]["note"], "not this one");
+}
+
+#[test]
+fn whoever_may_not_approve_is_turned_away() {
+    let world = world();
+    let job = asked(&world, "5000");
+    world.gesta(&["keys", "add", "mallory", "--roles", "operator"]).ok();
+    let refused = world.gesta(&["approve", &job, "--as", "mallory"]).expect(1);
+    assert!(refused.err.contains("may not approve"), "{}", refused.err);
+    assert_eq!(world.kinds(&job).iter().filter(|kind| *kind == "approval").count(), 0);
+}
+
+/// An approval was given, and then something changed: everything is decided once more.
+#[test]
+fn an_approval_is_no_way_around_what_was_decided_since() {
+    let world = world();
+    let job = asked(&world, "5000");
+    for name in ["alice", "bob"] {
+        world.gesta(&["approve", &job, "--as", name]).ok();
+    }
+    world.write(
+        "policy.cedar",
+        "@id(\"no-more\") @reason(\"the year is over\") forbid (principal, action, resource);\n",
+    );
+    world.gesta(&["policy", "publish"]).ok();
+    let failed = world.gesta(&["resume", &job]);
+    assert_eq!(failed.code, Some(10), "{}", failed.err);
+    assert!(failed.out.contains("the year is over"), "{}", failed.out);
+    assert_eq!(paid(&world), 0);
+}
