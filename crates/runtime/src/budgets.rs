@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gesta_core::amounts::{Amounts, Budget};
-use gesta_core::document::{Decision, Reason};
+use gesta_core::document::{Certainty, Decision, Reason};
 use gesta_core::guardian::Allowance;
 use gesta_core::ids::Tenant;
 use gesta_core::time::{Day, UnixMs};
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use self::cells::Cells;
 use crate::desk::{Desk, Event, Shared};
+use crate::pipeline::How;
 use crate::tools::Tool;
 
 /// How soon to ask again while something waits for what others hold.
@@ -59,7 +60,8 @@ pub(crate) fn reserve(
     let cost = tool.manifest().cost;
     // How long a call takes is not declared, but how long it may take is.
     let most_ms = timeout_ms.unwrap_or(tool.manifest().timeout.ms());
-    let reserve = Amounts { wall_ms: cost.wall_ms.max(most_ms), ..cost };
+    let (calls, wall_ms) = (cost.calls.max(1), cost.wall_ms.max(most_ms));
+    let reserve = Amounts { calls, wall_ms, ..cost };
     let slice = desk.slice.of(&desk.shared.budgets, tenant, now.day());
     let told = |left: Amounts| Allowance {
         day: slice.account.day,
@@ -370,13 +372,20 @@ impl Hold {
         self.sent = true;
     }
 
-    /// Nothing happened.
-    pub(crate) fn refund(mut self) {
-        self.sent = false;
+    /// The call is over. What nobody knows about stays set aside.
+    pub(crate) fn charge(mut self, how: &How) {
+        match how {
+            How::Succeeded { cost, .. }
+            | How::Failed { certainty: Certainty::Happened, cost, .. } => self.settle(*cost),
+            How::TurnedAway(_) | How::Failed { certainty: Certainty::DidNotHappen, .. } => {
+                self.sent = false;
+            }
+            How::Failed { certainty: Certainty::Unknown, .. } => {}
+        }
     }
 
     /// The call cost this, be it more or less than was set aside.
-    pub(crate) fn settle(mut self, cost: Amounts) {
+    fn settle(&mut self, cost: Amounts) {
         let taken = std::mem::take(&mut self.taken);
         self.slice.used.add(cost);
         self.slice.free.add(taken.minus(cost));
@@ -466,7 +475,7 @@ async fn draw_now(shared: &Shared, slice: &Slice, draw: &Draw) {
                 let Account { tenant, day } = account;
                 let note =
                     format!("tenant `{tenant}` has reached {percent} % of its budget of {day}");
-                tracing::warn!("{note}");
+                tracing::info!("{note}");
                 shared.tell(|| Event::Note(note));
             }
             if slice.answered(draw, &drawn, Instant::now()) {

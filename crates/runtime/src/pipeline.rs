@@ -300,26 +300,13 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
             let wall_ms = millis(begun.elapsed());
             let how = examine(&desk, &prepared.proposal.tool, reply, wall_ms).await;
             if let Some(hold) = prepared.hold.take() {
-                charge(hold, &how);
+                hold.charge(&how);
             }
             cut::here("after_examine");
             how
         }
     };
     Ended { step, started, proposal: prepared.proposal, at: desk.shared.pulse.now(), how }
-}
-
-/// Settles what was set aside of the tenant's budget. What nobody knows about stays set aside.
-fn charge(hold: Hold, how: &How) {
-    match how {
-        How::Succeeded { cost, .. } | How::Failed { certainty: Certainty::Happened, cost, .. } => {
-            hold.settle(*cost)
-        }
-        How::TurnedAway(_) | How::Failed { certainty: Certainty::DidNotHappen, .. } => {
-            hold.refund();
-        }
-        How::Failed { certainty: Certainty::Unknown, .. } => drop(hold),
-    }
 }
 
 /// Step 9. Adds the entry that closes the call to the append.

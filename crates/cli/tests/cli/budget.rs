@@ -21,7 +21,7 @@ fn a_budget_is_set_spent_and_shown() {
         whole(&["budget"]),
         whole(&["budget", "set", "main", "--calls", "2", "--money", "1.50"]),
         whole(&["budget"]),
-        whole(&["run", "job.yaml"]),
+        world.gesta(&["run", "job.yaml"]).expect(10).out,
         whole(&["budget", "main"]),
         whole(&["budget", "set", "main", "--calls", "none", "--wall", "1h"]),
         whole(&["budget", "set", "main"]),

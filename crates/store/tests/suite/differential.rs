@@ -23,13 +23,16 @@ const LONG_AGO: UnixMs = UnixMs(1_000);
 const FAR_OFF: UnixMs = UnixMs(1 << 52);
 
 pub(crate) async fn agrees_with_memory(subject: Subject) {
-    let (_, clock) = Time::manual();
+    let (time, clock) = Time::manual();
     let model = MemoryStore::new(clock);
     let mut history = History::new(&model, &*subject.store);
     for seed in 0..SEEDS {
         history.dice = Dice::new(seed);
         for act in 0..ACTS {
             history.step = format!("seed {seed}, act {act}");
+            // Who came first counts, so that no two acts may share a moment.
+            time.pass().await;
+            subject.time.pass().await;
             history.act().await;
         }
     }
