@@ -146,7 +146,7 @@ fn read_steps(node: &Node, source: &Source, draft: &mut Draft, problems: &mut Ve
     }
     if nodes.len() > MAX_STEPS {
         let message = format!("a job has at most {MAX_STEPS} steps, this one has {}", nodes.len());
-        problems.push(Problem::new(node.place, message).hint("use `each`, or delegate"));
+        problems.push(Problem::new(node.place, message).hint("use `each`, or `delegate`"));
         return;
     }
     let mut lines: BTreeMap<StepId, u32> = BTreeMap::new();

@@ -458,7 +458,7 @@ fn a_job_is_bounded() {
         &format!("job: a\nsteps:\n{steps}"),
         &[
             "3:3: a job has at most 10000 steps, this one has 10001",
-            "hint: use `each`, or delegate",
+            "hint: use `each`, or `delegate`",
         ],
     );
     let steps: String = (0..9_000)
