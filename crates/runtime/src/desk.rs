@@ -332,6 +332,10 @@ impl Desk {
 
     /// What is frozen that a call of this tool would need.
     pub(crate) fn frozen(&self, tool: &ToolName, registry: Option<&State>) -> Option<&'static str> {
+        #[cfg(feature = "sabotage")]
+        if self.shared.options.sabotage == Some(crate::Sabotage::IgnoreFreeze) {
+            return None;
+        }
         let (state, registry) = (&self.state_at_claim, registry.map(State::registry));
         guardian::frozen_by(tool, state, registry)
             .or_else(|| guardian::quarantined_by(state, registry))
@@ -364,6 +368,10 @@ impl Desk {
         let keys = registry.registry().keys();
         let name = |(at, statement): &Spoken| {
             let doc = statement.doc();
+            #[cfg(feature = "sabotage")]
+            if self.shared.options.sabotage == Some(crate::Sabotage::TrustAnyApprover) {
+                return Some(doc.key.to_string());
+            }
             let counts = doc.pending == grant.pending
                 && doc.verdict == ApprovalVerdict::Approve
                 && statement.verifies()

@@ -417,6 +417,13 @@ fn decide(
         pace: quarantine::pace(desk, draft, now),
         max_args_bytes: options.max_args_bytes,
     };
+    #[cfg(feature = "sabotage")]
+    let inputs = Inputs {
+        registry: inputs
+            .registry
+            .filter(|_| options.sabotage != Some(crate::Sabotage::IgnoreFreeze)),
+        ..inputs
+    };
     let judgement = guardian::judge(proposal, state, &inputs)?;
     if let Some(target) = &judgement.quarantine {
         desk.shared

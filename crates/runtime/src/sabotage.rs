@@ -16,6 +16,10 @@ pub enum Sabotage {
     BelieveTooEarly,
     /// A rollback leaves out what was done last.
     ForgetUndo,
+    /// Whoever has written an approval is believed.
+    TrustAnyApprover,
+    /// What the registry freezes goes on.
+    IgnoreFreeze,
     /// What earlier attempts left outside is used without looking.
     TrustTheWorld,
 }

@@ -25,6 +25,7 @@ mod jobs;
 mod keys;
 mod log;
 mod mcp;
+mod payments;
 mod policy;
 #[cfg(feature = "postgres")]
 mod postgres;

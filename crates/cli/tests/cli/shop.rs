@@ -29,6 +29,13 @@ impl World {
         world
     }
 
+    /// With a copy of what is in one example.
+    pub(crate) fn with_example(name: &str) -> Self {
+        let world = Self::new();
+        copy(&examples().join(name), &world.path("."));
+        world
+    }
+
     /// With a workspace whose tools are these.
     pub(crate) fn with_tools(tools: &str) -> Self {
         let world = Self::with_workspace();

@@ -10,6 +10,7 @@
 )]
 
 mod auditor;
+mod authority;
 mod confirmation;
 mod hostile;
 mod outside;
@@ -110,6 +111,16 @@ mod sabotaged {
     #[test]
     fn a_world_that_is_trusted_unseen_is_found() {
         must_be_found(Broken::Runtime(Sabotage::TrustTheWorld));
+    }
+
+    #[test]
+    fn an_approval_by_nobody_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::TrustAnyApprover));
+    }
+
+    #[test]
+    fn an_ignored_freeze_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::IgnoreFreeze));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::auditor::{audit, crowded};
+use crate::authority;
 use crate::hostile::{Cas, Health, Hostile, pass};
 use crate::outside::{CLASSES, Outside};
 use crate::scene::{REGISTRY, Scene, keyring, verified};
@@ -55,6 +56,7 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
     scene.options = options(broken);
     let scene = Arc::new(scene);
     let mut dice = Dice::new(seed);
+    let record = authority::found(&scene, &mut dice).await;
     let mut trajectories = Vec::new();
     for number in 1..=JOBS {
         let file = job(&mut dice);
@@ -75,13 +77,17 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
     tasks.spawn(trouble_makers(Arc::clone(&scene), trajectories.clone(), Dice::new(seed ^ 0x77)));
     tasks.spawn(vandal(outside.clone(), Dice::new(seed ^ 0x55)));
     tasks.spawn(operator(Arc::clone(&scene), outside.clone(), Dice::new(seed ^ 0x99)));
+    let approvers = authority::approvers(Arc::clone(&scene), Dice::new(seed ^ 0x33), calm_at);
+    tasks.spawn(approvers);
+    let owners = Dice::new(seed ^ 0x44);
+    tasks.spawn(authority::owners(Arc::clone(&scene), record.clone(), owners, calm_at));
     let ended = all_ended(&scene, &trajectories);
     let _waited = tokio::time::timeout(TROUBLE + PATIENCE, ended).await;
     // What is on its way may still land.
     pass(30_000).await;
     tasks.shutdown().await;
     let mut wrong = Vec::new();
-    let keyring = keyring(&scene.cast);
+    let keyring = authority::trusted(keyring(&scene.cast));
     for trajectory in trajectories {
         let chain: Vec<Value> = match verified(&*scene.store, trajectory, &keyring).await {
             Ok(entries) => {
@@ -93,6 +99,9 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
             }
         };
         let ledger = outside.ledger.lock().unwrap();
+        for what in authority::audit(&chain, &record) {
+            wrong.push(format!("{trajectory}: {what}\n{}", told(&chain)));
+        }
         for what in audit(&trajectory.to_string(), &chain, &ledger) {
             wrong.push(format!("{trajectory}: {what}\n{}", told(&chain)));
         }
