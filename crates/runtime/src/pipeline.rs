@@ -339,9 +339,7 @@ pub(crate) fn settle(
             }
         }
         How::TurnedAway(error) => {
-            let again = draft.view().asked(&ended.step).map_or(0, |asked| asked.turned_away);
-            // What is frozen is held at the next decision, for as long as it takes.
-            let again = again + 1 < TURNED_AWAY_MOST || error.code == GATE_FROZEN;
+            let again = turned_away_again(draft.view(), &ended.step, error);
             let outcome = closing::retryable(again || opened.again);
             let how = (outcome, Certainty::DidNotHappen, false);
             closing::fail(desk, draft, &opened, ended, how, Amounts::default(), error, None, now)
@@ -364,6 +362,13 @@ pub(crate) fn settle(
             }
         },
     }
+}
+
+/// Whether a step that the gate has turned away is tried again. What is frozen is held at the next
+/// decision, for as long as it takes.
+fn turned_away_again(facts: &Facts, step: &StepId, error: &Failing) -> bool {
+    let before = facts.asked(step).map_or(0, |asked| asked.turned_away);
+    before + 1 < TURNED_AWAY_MOST || error.code == GATE_FROZEN
 }
 
 fn decide(
