@@ -80,17 +80,21 @@ fn encrypted(pem: &str) -> bool {
     pem.contains(&format!("-----BEGIN {ENCRYPTED}-----"))
 }
 
-/// The key of this id among the files of a directory.
+/// The key of this id among the files of a directory. Those that need no passphrase are read first.
 pub(crate) fn find(keys: &Path, id: KeyId) -> Result<Option<PrivateKey>> {
-    let entries =
-        std::fs::read_dir(keys).with_context(|| format!("cannot read `{}`", keys.display()))?;
-    for entry in entries {
-        let path = entry.with_context(|| format!("cannot read `{}`", keys.display()))?.path();
+    let unreadable = || format!("cannot read `{}`", keys.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(keys).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
         if path.extension().is_some_and(|extension| extension == "pem") {
-            let key = read(&path)?;
-            if key.id() == id {
-                return Ok(Some(key));
-            }
+            files.push((is_encrypted(&path), path));
+        }
+    }
+    files.sort();
+    for (_, path) in files {
+        let key = read(&path)?;
+        if key.id() == id {
+            return Ok(Some(key));
         }
     }
     Ok(None)

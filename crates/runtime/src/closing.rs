@@ -23,6 +23,18 @@ use crate::error::RunError;
 use crate::facts::Facts;
 use crate::pipeline::Ended;
 
+/// How many times in a row the gate may turn a step away before the step fails.
+const TURNED_AWAY_MOST: u64 = 10;
+/// The code of a call that the gate turned away because of a freeze.
+pub(crate) const GATE_FROZEN: &str = "gate_frozen";
+
+/// Whether a step that the gate has turned away is tried again. What is frozen is held at the next
+/// decision, for as long as it takes.
+pub(crate) fn turned_away_again(facts: &Facts, step: &StepId, error: &Failing) -> bool {
+    let before = facts.asked(step).map_or(0, |asked| asked.turned_away);
+    before + 1 < TURNED_AWAY_MOST || error.code == GATE_FROZEN
+}
+
 /// Nobody knows. A call that may be sent again is, up to its limit; a read may be given up; everything
 /// else is in doubt until somebody finds out.
 pub(crate) fn unknown(

@@ -46,9 +46,6 @@ use crate::tools::{Call, Reply, Tool};
 
 /// A permit is never good for longer, however long the lease.
 const DISPATCH_WITHIN_MS: u64 = 5 * 60 * 1000;
-/// How many times in a row the gate may turn a step away before the step fails.
-const TURNED_AWAY_MOST: u64 = 10;
-const GATE_FROZEN: &str = "gate_frozen";
 
 /// What a step wants done.
 pub(crate) struct Ask {
@@ -356,9 +353,7 @@ pub(crate) fn settle(
             }
         }
         How::TurnedAway(error) => {
-            let again = draft.view().asked(&ended.step).map_or(0, |asked| asked.turned_away);
-            // What is frozen is held at the next decision, for as long as it takes.
-            let again = again + 1 < TURNED_AWAY_MOST || error.code == GATE_FROZEN;
+            let again = closing::turned_away_again(draft.view(), &ended.step, error);
             let outcome = closing::retryable(again || opened.again);
             let how = (outcome, Certainty::DidNotHappen, false);
             closing::fail(desk, draft, &opened, ended, how, Amounts::default(), error, None, now)
@@ -619,7 +614,7 @@ fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
     let registry = shared.registry();
     let changed = shared.catalogue.get(&proposal.tool).and_then(Tool::frozen);
     match desk.frozen(&proposal.tool, registry.as_deref()).or(changed) {
-        Some(frozen) => Err(failing(GATE_FROZEN, frozen)),
+        Some(frozen) => Err(failing(closing::GATE_FROZEN, frozen)),
         None => Ok(()),
     }
 }

@@ -85,10 +85,8 @@ impl Worker {
         let Setup { store, worker, key, catalogue, options, listener, spool, .. } = setup;
         let guardian = Signer::new(setup.guardian.as_ref().unwrap_or(&key))?;
         let key = Signer::new(&key)?;
-        let presence = match &setup.presence {
-            Some(directory) => Some(Arc::new(Presence::begin(directory, &worker)?)),
-            None => None,
-        };
+        let presence = setup.presence.as_ref().map(|directory| Presence::begin(directory, &worker));
+        let presence = presence.transpose()?.map(Arc::new);
         let mut rules = BTreeMap::new();
         for tool in catalogue.iter() {
             let compiled = Rules::of(tool.manifest()).map_err(|error| RunError::Rule {
