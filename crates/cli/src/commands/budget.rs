@@ -214,8 +214,8 @@ fn show(session: &mut Session, arguments: &Arguments) -> Result<()> {
     });
     let limited = |account: &Account| {
         let next = Day(account.day.0.saturating_add(1)).begins();
-        let mine = set.iter().filter(|(at, set)| set.tenant == account.tenant && *at < next);
-        mine.last().map(|(_, set)| set.daily).unwrap_or_default()
+        let mut mine = set.iter().filter(|(at, set)| set.tenant == account.tenant && *at < next);
+        mine.next_back().map(|(_, set)| set.daily).unwrap_or_default()
     };
     if session.out.is_json() {
         for row in &rows {
