@@ -11,7 +11,7 @@ use gesta_core::body::{
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
-use gesta_core::document::{Certainty, Failing, Outcome, ResolutionVerdict};
+use gesta_core::document::{Certainty, Failing, Outcome, Reason, ResolutionVerdict};
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
 use gesta_core::json::{Canon, JsonError};
@@ -174,7 +174,10 @@ impl Follow for Facts {
             Body::Rejection(rejection) => {
                 let decision = rejection.decision.doc();
                 let code = decision.reason.map_or("refused", |reason| reason.as_str());
-                let message = format!("the Guardian refused `{}`", rejection.proposal.tool);
+                let message = match decision.reason {
+                    Some(Reason::DelegationExceedsAuthority) => delegation::refusal(decision),
+                    _ => format!("the Guardian refused `{}`", rejection.proposal.tool),
+                };
                 self.refusal(&decision.step, Failing { code: code.to_owned(), message });
             }
             Body::Resolution(resolution) => match &resolution.statement.doc().verdict {
