@@ -193,17 +193,9 @@ impl Follow for Facts {
                     self.end(&resolution.step, &Failing { code, message: message.to_owned() });
                 }
             },
-            Body::Delegation(delegation) => {
-                let handed = Handed { entry: entry.id(), at, delegation: (**delegation).clone() };
-                self.handed.insert_mut(delegation.step.clone(), Arc::new(handed));
-            }
+            Body::Delegation(delegation) => self.hand(delegation, entry.id(), at),
             Body::DelegationResult(result) => self.child_ended(result),
-            Body::Completed(completed) => {
-                self.end = Some(Arc::new(Ending::Completed(completed.answer.clone())));
-            }
-            Body::Failed(stopped) | Body::Cancelled(stopped) => {
-                self.end = Some(Arc::new(Ending::Stopped(stopped.error.clone())));
-            }
+            Body::Completed(_) | Body::Failed(_) | Body::Cancelled(_) => self.ended(entry),
             Body::Signal(signal) => {
                 self.signals.insert_mut(entry.id(), signal.payload.clone());
             }
@@ -522,6 +514,22 @@ impl Facts {
         } else {
             self.end(step, &error);
         }
+    }
+
+    fn hand(&mut self, delegation: &Delegation, entry: EntryId, at: UnixMs) {
+        let handed = Handed { entry, at, delegation: delegation.clone() };
+        self.handed.insert_mut(delegation.step.clone(), Arc::new(handed));
+    }
+
+    fn ended(&mut self, entry: &Entry) {
+        self.end = match &entry.payload().body {
+            Body::Completed(completed) => Some(Ending::Completed(completed.answer.clone())),
+            Body::Failed(stopped) | Body::Cancelled(stopped) => {
+                Some(Ending::Stopped(stopped.error.clone()))
+            }
+            _ => None,
+        }
+        .map(Arc::new);
     }
 
     /// A child has ended: its step is done, or fails with what the child says of itself.
