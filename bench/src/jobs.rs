@@ -250,6 +250,7 @@ impl Scene {
             store: Arc::clone(&self.store),
             worker: "bench".parse()?,
             key: worker_key(),
+            guardian: None,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(REGISTRY),
             config: Digest::of(b"bench"),

@@ -11,7 +11,7 @@ use gesta_core::body::{
 };
 use gesta_core::content::Content;
 use gesta_core::digest::Digest;
-use gesta_core::document::Failing;
+use gesta_core::document::{Decision, Failing};
 use gesta_core::entry::{Author, Body, Entry, Head};
 use gesta_core::ids::{Principal, StepId, TrajectoryId};
 use gesta_core::json::Canon;
@@ -50,6 +50,20 @@ struct Unanswered {
 pub(crate) fn why(answer: &Content) -> String {
     let Content::Inline(answer) = answer else { return String::new() };
     answer.read::<Unanswered>().map(|told| format!(": {}", told.error.message)).unwrap_or_default()
+}
+
+/// What a refused delegation found, as its decision says it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Refused {
+    pub(crate) refused: String,
+}
+
+/// Why a delegation was refused, for people.
+pub(crate) fn refusal(decision: &Decision) -> String {
+    let found = decision.trace.last().and_then(|stage| stage.found.as_ref());
+    let why = found.and_then(|found| found.read::<Refused>().ok());
+    let why = why.map(|why| format!(": {}", why.refused)).unwrap_or_default();
+    format!("the child may not be given this{why}")
 }
 
 /// Delivers what a parent owes the child of one of its steps.

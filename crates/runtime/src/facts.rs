@@ -11,7 +11,9 @@ use gesta_core::body::{
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
-use gesta_core::document::{ApprovalStatement, Certainty, Failing, Outcome, ResolutionVerdict};
+use gesta_core::document::{
+    ApprovalStatement, Certainty, Failing, Outcome, Reason, ResolutionVerdict,
+};
 use gesta_core::entry::{Body, Entry};
 use gesta_core::guardian;
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
@@ -197,9 +199,14 @@ impl Follow for Facts {
             Body::Rejection(rejection) => {
                 let decision = rejection.decision.doc();
                 let code = decision.reason.map_or("refused", |reason| reason.as_str());
-                let tool = &rejection.proposal.tool;
-                let why = shortage(decision).unwrap_or_else(|| guardian::why(decision));
-                let message = format!("the Guardian refused `{tool}`: {why}");
+                let message = match decision.reason {
+                    Some(Reason::DelegationExceedsAuthority) => delegation::refusal(decision),
+                    _ => {
+                        let tool = &rejection.proposal.tool;
+                        let why = shortage(decision).unwrap_or_else(|| guardian::why(decision));
+                        format!("the Guardian refused `{tool}`: {why}")
+                    }
+                };
                 self.refusal(&decision.step, Failing { code: code.to_owned(), message });
             }
             Body::Resolution(resolution) => match &resolution.statement.doc().verdict {
@@ -215,17 +222,9 @@ impl Follow for Facts {
                     self.end(&resolution.step, &Failing { code, message: message.to_owned() });
                 }
             },
-            Body::Delegation(delegation) => {
-                let handed = Handed { entry: entry.id(), at, delegation: (**delegation).clone() };
-                self.handed.insert_mut(delegation.step.clone(), Arc::new(handed));
-            }
+            Body::Delegation(delegation) => self.hand(delegation, entry.id(), at),
             Body::DelegationResult(result) => self.child_ended(result),
-            Body::Completed(completed) => {
-                self.end = Some(Arc::new(Ending::Completed(completed.answer.clone())));
-            }
-            Body::Failed(stopped) | Body::Cancelled(stopped) => {
-                self.end = Some(Arc::new(Ending::Stopped(stopped.error.clone())));
-            }
+            Body::Completed(_) | Body::Failed(_) | Body::Cancelled(_) => self.ended(entry),
             Body::Signal(signal) => {
                 self.signals.insert_mut(entry.id(), signal.payload.clone());
             }
@@ -583,6 +582,22 @@ impl Facts {
         } else {
             self.end(step, &error);
         }
+    }
+
+    fn hand(&mut self, delegation: &Delegation, entry: EntryId, at: UnixMs) {
+        let handed = Handed { entry, at, delegation: delegation.clone() };
+        self.handed.insert_mut(delegation.step.clone(), Arc::new(handed));
+    }
+
+    fn ended(&mut self, entry: &Entry) {
+        self.end = match &entry.payload().body {
+            Body::Completed(completed) => Some(Ending::Completed(completed.answer.clone())),
+            Body::Failed(stopped) | Body::Cancelled(stopped) => {
+                Some(Ending::Stopped(stopped.error.clone()))
+            }
+            _ => None,
+        }
+        .map(Arc::new);
     }
 
     /// A child has ended: its step is done, or fails with what the child says of itself.

@@ -3,6 +3,8 @@
 //! This task is the only one that appends for its attempt, so parallel steps never race each other.
 //! It takes turns: settle what is over, begin what may begin, append, dispatch, wait.
 
+mod children;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -24,7 +26,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::cut;
-use crate::delegation;
 use crate::desk::{Desk, Event, Shared, failing};
 use crate::effects;
 use crate::error::RunError;
@@ -126,7 +127,7 @@ async fn attempt(
     let store = Arc::clone(&shared.store);
     let mut chain = Chain::<Facts>::follow(store, trajectory).await?;
     if chain.state().ended().is_some() {
-        bring_back(&shared, &mut chain).await?;
+        children::bring_back(&shared, &mut chain).await?;
         return Ok(Left::Ended);
     }
     if let Some(tool) = lacking(&shared, &chain) {
@@ -171,15 +172,6 @@ async fn attempt(
     let left = Box::pin(runner.run()).await;
     shared.drivers().remove(&trajectory);
     left
-}
-
-/// Brings the result of a child that has ended to its parent.
-async fn bring_back(shared: &Shared, chain: &mut Chain<Facts>) -> Result<(), RunError> {
-    let now = shared.pulse.now();
-    for entry in delegation::to_parent(&shared.store, chain, now).await? {
-        shared.tell(|| Event::Entry(Arc::new(entry)));
-    }
-    Ok(())
 }
 
 /// A tool that some step or undo still needs and that this worker does not have. Another may have it.
@@ -290,7 +282,7 @@ impl Runner {
         };
         quarantine::register(&self.desk.shared).await;
         if self.chain.state().ended().is_some() {
-            bring_back(&self.desk.shared, &mut self.chain).await?;
+            children::bring_back(&self.desk.shared, &mut self.chain).await?;
             return Ok(Some(Left::Ended));
         }
         if self.hand_over().await? {
@@ -305,19 +297,6 @@ impl Runner {
             return Ok(None);
         }
         self.wait(&made).await
-    }
-
-    /// Gives children what this trajectory owes them. True when there was anything.
-    async fn hand_over(&mut self) -> Result<bool, RunError> {
-        let shared = &self.desk.shared;
-        let (state, facts) = (self.chain.state(), self.chain.view());
-        let mut delivered = Vec::new();
-        for owed in state.owed() {
-            let now = shared.pulse.now();
-            delivered.push(delegation::to_child(&shared.store, (state, facts), owed, now).await?);
-        }
-        self.delivered = delivered;
-        Ok(!self.delivered.is_empty())
     }
 
     /// Whether the step's call is to be given up at once when the job is cancelled.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gesta_core::entry::Head;
+use gesta_core::entry::{Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::ParkedOn;
-use gesta_store::{ParkedListing, Store, StoreError, TrajectoryRow};
+use gesta_store::{Chain, Follow, ParkedListing, Store, StoreError, TrajectoryRow};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -44,6 +44,38 @@ pub async fn family(
     Ok(members)
 }
 
+/// Everything that a trajectory has ever handed out.
+#[derive(Clone, Default)]
+struct Children(Vec<TrajectoryId>);
+
+impl Follow for Children {
+    fn follow(&mut self, entry: &Entry) {
+        if let Body::Delegation(delegation) = &entry.payload().body {
+            self.0.push(delegation.child);
+        }
+    }
+}
+
+/// The children of a trajectory that nobody waits for and that still have something to do: one that died
+/// before it could note that its parent has its result. Workers find it by themselves.
+async fn left_over(
+    store: &Arc<dyn Store>,
+    root: TrajectoryId,
+) -> Result<Vec<TrajectoryRow>, RunError> {
+    let mut rows = Vec::new();
+    let mut next = vec![root];
+    while let Some(trajectory) = next.pop() {
+        let chain = Chain::<Children>::follow(Arc::clone(store), trajectory).await?;
+        for child in &chain.view().0 {
+            if let Some(row) = store.trajectory(*child).await? {
+                next.push(*child);
+                rows.push(row);
+            }
+        }
+    }
+    Ok(rows)
+}
+
 type Driven = JoinSet<(TrajectoryId, Result<Left, RunError>)>;
 
 impl Worker {
@@ -60,9 +92,11 @@ impl Worker {
         // Where each stood when it could go no further.
         let mut left_at: BTreeMap<TrajectoryId, Option<Head>> = BTreeMap::new();
         let mut of_root = Left::Parked;
+        let mut others = left_over(&self.shared.store, root).await?;
         loop {
             if !*stop.borrow() {
-                for row in family(&self.shared.store, root).await? {
+                let members = family(&self.shared.store, root).await?;
+                for row in members.into_iter().chain(std::mem::take(&mut others)) {
                     let id = row.trajectory;
                     let first = id == root && !left_at.contains_key(&root);
                     let moved = left_at.get(&id).is_none_or(|head| *head != Some(row.head));

@@ -140,7 +140,7 @@ fn a_child_cannot_exceed_what_was_carved_out() {
         let world = world(&parent(&format!("{ASK}, {how}")), job);
         world.write("leaf.yaml", "job: leaf\nsteps:\n  - { id: a, tool: look }\n");
         let ran = world.gesta(&["run", "job.yaml", "--budget", "calls=10"]).expect(10);
-        assert!(ran.out.contains("child_failed"), "{how}: {}", ran.out);
+        assert!(ran.out.contains("step `ask` failed: child t_"), "{how}: {}", ran.out);
         let refused = &world.bodies(&child(&world), "rejection")[0];
         assert_eq!(refused["decision"]["doc"]["reason"], code, "{how}");
         assert_eq!(refused["proposal"]["step"], step, "{how}");

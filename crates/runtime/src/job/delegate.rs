@@ -152,7 +152,7 @@ impl<'a> Family<'a> {
         }
         if self.above.contains(&child) || child == label {
             let problem = format!("`{}` delegates to itself in the end", delegate.job);
-            let hint = "a family of jobs has an end; pass on what is left as the input of one step";
+            let hint = "jobs that delegate to jobs must come to an end somewhere";
             return Err(vec![Problem::new(place, problem).hint(hint)]);
         }
         if self.above.len() as u64 + 1 >= MAX_DEPTH {

@@ -16,7 +16,7 @@ use gesta_store::Draft;
 use serde::Serialize;
 
 use super::{Made, Turn, expression};
-use crate::delegation::Task;
+use crate::delegation::{Refused, Task};
 use crate::desk::failing;
 use crate::error::RunError;
 use crate::facts::Facts;
@@ -142,16 +142,12 @@ impl Turn<'_> {
         (writ, job): (&Writ, &str),
         (reason, why): (Reason, &str),
     ) -> Result<(), RunError> {
-        #[derive(Serialize)]
-        struct Refused<'a> {
-            refused: &'a str,
-        }
         let args = Canon::of(&Asked { job, writ })?;
         let tool = Canon::of(DELEGATE)?.read()?;
         let proposal = Proposal { args, step: step.clone(), tool };
         let state = draft.state();
         let registry = self.desk.shared.registry();
-        let found = Some(Canon::of(&Refused { refused: why })?);
+        let found = Some(Canon::of(&Refused { refused: why.to_owned() })?);
         let decision = self.desk.sign(Decision {
             at: self.now,
             environment: self.desk.in_force.digest,

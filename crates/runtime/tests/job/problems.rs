@@ -161,10 +161,10 @@ fn a_step_has_an_id_and_does_one_thing() {
         "  - id: a\n  - { id: b, set: 1, tool: any }\n  - { id: c, set: 1, wait: { for: 1s }, tool: any }",
         &[
             "3:5: this step does nothing",
-            "hint: give it one of `tool`, `set` and `wait`",
-            "4:14: a step has one of `tool`, `set` and `wait`; this one has `set` too",
+            "hint: give it one of `tool`, `set`, `wait` and `delegate`",
+            "4:14: a step has one of `tool`, `set`, `wait` and `delegate`; this one has `set` too",
             "hint: make it two steps",
-            "5:14: a step has one of `tool`, `set` and `wait`; this one has `set` too",
+            "5:14: a step has one of `tool`, `set`, `wait` and `delegate`; this one has `set` too",
             "hint: make it two steps",
         ],
     );

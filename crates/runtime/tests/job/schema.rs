@@ -101,6 +101,25 @@ fn what_is_read_is_valid() {
     }
 }
 
+/// The same, for a step that delegates.
+fn breaks_of_delegation() -> Vec<(&'static str, Value)> {
+    vec![
+        ("/steps/9/delegate", json!("child.yaml")),
+        ("/steps/9/delegate/job", json!(5)),
+        ("/steps/9/delegate/file", json!("x")),
+        ("/steps/9/delegate/input", json!([1])),
+        ("/steps/9/delegate/principal", json!("")),
+        ("/steps/9/delegate/tools", json!("any")),
+        ("/steps/9/delegate/tools/0", json!("a b")),
+        ("/steps/9/delegate/effect", json!("much")),
+        ("/steps/9/delegate/budget/calls", json!(-1)),
+        ("/steps/9/delegate/depth", json!(9)),
+        ("/steps/9/delegate/on_failure", json!("keep")),
+        ("/steps/9/delegate/on_cancel", json!("finish")),
+        ("/steps/9/args", json!({})),
+    ]
+}
+
 /// What to put where in a job that uses everything, to break it.
 fn breaks() -> Vec<(&'static str, Value)> {
     vec![
@@ -141,19 +160,6 @@ fn breaks() -> Vec<(&'static str, Value)> {
         ("/steps/0/timeout", json!("0s")),
         ("/steps/0/timeout", json!(5)),
         ("/steps/0/on_cancel", json!("halt")),
-        ("/steps/9/delegate", json!("child.yaml")),
-        ("/steps/9/delegate/job", json!(5)),
-        ("/steps/9/delegate/file", json!("x")),
-        ("/steps/9/delegate/input", json!([1])),
-        ("/steps/9/delegate/principal", json!("")),
-        ("/steps/9/delegate/tools", json!("any")),
-        ("/steps/9/delegate/tools/0", json!("a b")),
-        ("/steps/9/delegate/effect", json!("much")),
-        ("/steps/9/delegate/budget/calls", json!(-1)),
-        ("/steps/9/delegate/depth", json!(9)),
-        ("/steps/9/delegate/on_failure", json!("keep")),
-        ("/steps/9/delegate/on_cancel", json!("finish")),
-        ("/steps/9/args", json!({})),
         ("/confirm", json!("loose")),
         ("/steps/1/confirm", json!(true)),
         ("/on_failure", json!("undo")),
@@ -189,7 +195,7 @@ fn breaks() -> Vec<(&'static str, Value)> {
 fn what_is_broken_in_structure_is_invalid() {
     let schema = schema();
     let ends = [("/priority", json!(-1)), ("/priority", json!(101))];
-    for (pointer, value) in breaks().into_iter().chain(ends) {
+    for (pointer, value) in breaks().into_iter().chain(breaks_of_delegation()).chain(ends) {
         let mut job = everything();
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         match job.pointer_mut(parent).unwrap() {
