@@ -2,7 +2,7 @@
 
 use crate::world::World;
 
-const COMMANDS: [&[&str]; 45] = [
+const COMMANDS: &[&[&str]] = &[
     &[],
     &["run"],
     &["check"],
@@ -14,6 +14,9 @@ const COMMANDS: [&[&str]; 45] = [
     &["resume"],
     &["signal"],
     &["cancel"],
+    &["approvals"],
+    &["approve"],
+    &["deny"],
     &["doubts"],
     &["resolve"],
     &["confirm"],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gesta_core::document::{ApprovalVerdict, FreezeTarget, RegistryItem};
+use gesta_core::document::{ApprovalVerdict, FreezeTarget, KeyRevocation, RegistryItem};
 use gesta_core::entry::{Author, Body};
 use gesta_core::ids::{StepId, TrajectoryId};
 use gesta_core::keys::PrivateKey;
@@ -57,7 +57,7 @@ async fn register(scene: &Scene, item: RegistryItem) {
     let mut chain = Chain::load(std::sync::Arc::clone(&scene.store), REGISTRY).await.unwrap();
     let now = scene.now();
     chain
-        .append(|admission| authority::register(admission, &item, &scene.cast.owner, now))
+        .append(|admission| authority::register(admission, (&item, None), &scene.cast.owner, now))
         .await
         .unwrap();
 }
@@ -245,7 +245,8 @@ async fn an_approval_by_a_key_revoked_since_counts_for_nothing() {
     scene.drive(job).await;
     let alice = approver(&scene, 51, "alice").await;
     say(&scene, job, &alice, ApprovalVerdict::Approve).await.unwrap();
-    register(&scene, RegistryItem::RevokeKey(alice.id())).await;
+    register(&scene, RegistryItem::RevokeKey(KeyRevocation { at: scene.now(), key: alice.id() }))
+        .await;
     assert_eq!(scene.drive(job).await, Left::Parked, "it is asked once more");
     assert_eq!(paid.total(), 0);
 }
