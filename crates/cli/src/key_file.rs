@@ -55,7 +55,7 @@ pub(crate) fn replace(path: &Path, key: &PrivateKey, passphrase: Option<&str>) -
 }
 
 fn text(key: &PrivateKey, passphrase: Option<&str>) -> Result<Zeroizing<String>> {
-    let pem = Zeroizing::new(key.to_pem()?.to_string());
+    let pem = Zeroizing::new(key.to_pem()?);
     let Some(passphrase) = passphrase else { return Ok(pem) };
     let failed = |error: &dyn std::fmt::Display| anyhow!("the key cannot be encrypted: {error}");
     let (_, der) = SecretDocument::from_pem(&pem).map_err(|error| failed(&error))?;
