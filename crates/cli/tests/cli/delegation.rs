@@ -254,6 +254,9 @@ mod cut {
             let again = run(&["run", "job.yaml", "--key", &key, "--json"]).json();
             assert_eq!(again["answer"]["twice"], 42, "{point}: {again}");
             let id = again["trajectory"].as_str().unwrap();
+            // A claim of the dead ends with its lease; what the child still owes then is seen to.
+            let shown = run(&["tree", id, "--json"]).json();
+            run(&["resume", shown["children"][0]["trajectory"].as_str().unwrap()]).ok();
             let shown = run(&["tree", id, "--json"]).json();
             let children = shown["children"].as_array().unwrap();
             assert_eq!(
