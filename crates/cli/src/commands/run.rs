@@ -16,8 +16,8 @@ use crate::{driving, outcome, policies};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The workspace is that of the current directory; where there is none, one is made as `gesta init`
-would. Tools are the workspace's; if it has none, `tools.toml` beside the job file is added to it, and
-`policy.cedar` beside that.
+would. Tools are the workspace's; if it has none, `tools.toml` beside the job file is added to it,
+and `policy.cedar` beside that.
 Whatever ends this process, `gesta resume ID` or a worker goes on, and no effect happens twice.
 
 Exit codes:

@@ -290,7 +290,7 @@ fn only_decisions_are_explained() {
     world.gesta(&["run", "examples/refund/job.yaml", "--input", "order=1042"]).ok();
     let job = world.jobs().pop().unwrap();
     let log = world.gesta(&["log", &job, "--json"]).json_lines();
-    let started = log.iter().find(|entry| entry["kind"] == "started").unwrap();
+    let started = log.iter().find(|entry| entry["entry"]["kind"] == "started").unwrap();
     let explained = world.gesta(&["policy", "explain", &format!("{job}:{}", started["seq"])]).ok();
     assert!(explained.starts_with("order: `orders.read` was allowed\n"), "{explained}");
     let refused = world.gesta(&["policy", "explain", &format!("{job}:0")]).expect(2);

@@ -239,14 +239,14 @@ fn settings_are_checked_with_their_place() {
     let config = world.read("gesta.toml");
     world.write("job.yaml", "job: x\nsteps:\n  - { id: a, set: 1 }\n");
     for (more, what) in [
-        ("[worker]\nleas = \"5s\"\n", "gesta.toml:7:1: unknown field `leas`"),
-        ("[worker]\nlease = \"5 sec\"\n", "gesta.toml:7:9: `5 sec` is not a length of time"),
-        ("[tools.x]\neffect = \"writ\"\n", "gesta.toml:7:10: unknown variant `writ`"),
+        ("[worker]\nleas = \"5s\"\n", "gesta.toml:10:1: unknown field `leas`"),
+        ("[worker]\nlease = \"5 sec\"\n", "gesta.toml:10:9: `5 sec` is not a length of time"),
+        ("[tools.x]\neffect = \"writ\"\n", "gesta.toml:10:10: unknown variant `writ`"),
         (
             "[tools.x]\neffect = \"read\"\ndriver.process = { command = [] }\n",
-            "gesta.toml:6:8: tool `x`: ",
+            "gesta.toml:9:8: tool `x`: ",
         ),
-        ("[tool.x]\n", "gesta.toml:6:2: unknown field `tool`"),
+        ("[tool.x]\n", "gesta.toml:9:2: unknown field `tool`"),
     ] {
         world.write("gesta.toml", &format!("{config}{more}"));
         let ran = world.gesta(&["run", "job.yaml"]).expect(2);

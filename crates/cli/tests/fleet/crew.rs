@@ -31,8 +31,8 @@ impl Crew {
             steps,
             jobs: 0,
         };
-        let all = "@id(\"all\") permit (principal, action, resource);\n";
-        std::fs::write(crew.path().join("policy.cedar"), all).unwrap();
+        let policy = "@id(\"all\") permit (principal, action, resource);\n";
+        std::fs::write(crew.path().join("policy.cedar"), policy).unwrap();
         crew.run(&["init"]);
         let config = std::fs::read_to_string(crew.path().join("gesta.toml")).unwrap();
         let tools = tools(crew.witness.port);

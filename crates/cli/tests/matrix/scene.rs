@@ -49,9 +49,7 @@ impl Template {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let database = (on == On::Postgres).then(|| Database::new(None, path));
-        // What is tried is the path of a call, not who may make it.
-        let all = "@id(\"all\") permit (principal, action, resource);\n";
-        std::fs::write(path.join("policy.cedar"), all).unwrap();
+        std::fs::write(path.join("policy.cedar"), tools::POLICY).unwrap();
         run(path, &["init"]);
         let config = std::fs::read_to_string(path.join("gesta.toml")).unwrap();
         std::fs::write(path.join("founded.toml"), &config).unwrap();

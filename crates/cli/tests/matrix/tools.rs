@@ -11,6 +11,9 @@ const TIMEOUT: &str = "1s";
 /// For effects that land after their caller has died.
 const SETTLE: &str = "2s";
 
+/// Whatever a case does, it may.
+pub(crate) const POLICY: &str = "@id(\"all\") permit (principal, action, resource);\n";
+
 /// `[worker]` and `[tools]` of a case. The port is the witness's.
 pub(crate) fn settings(case: &Case, on: On, port: u16) -> String {
     // On one machine the lease of a worker that was killed ends at once; others are waited for.

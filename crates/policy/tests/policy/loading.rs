@@ -161,7 +161,7 @@ fn every_annotation_is_read_or_refused() {
         ),
     ] {
         assert_eq!(
-            refused(&format!("{annotations}\n{all}").trim_start()),
+            refused(format!("{annotations}\n{all}").trim_start()),
             expected,
             "{annotations}"
         );

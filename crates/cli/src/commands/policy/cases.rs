@@ -28,8 +28,8 @@ const TENANT: &str = "main";
 /// Test policies with cases: what is asked, and what should come of it
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A case is a request and the verdict that is expected of it: allow, deny or escalate. The policies that
-should decide can be named too. A case without a time is asked now.
+A case is a request and the verdict that is expected of it: allow, deny or escalate. The policies
+that should decide can be named too. A case without a time is asked now.
 
   cases:
     - name: small refunds run

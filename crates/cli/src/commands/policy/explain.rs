@@ -24,8 +24,8 @@ const GRANTED: &str = "granted";
 /// Explain why a call was allowed, refused or put before people
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The entry is a `started`, a `rejection` or a `pending_approval`; `gesta log ID` lists them. What is
-told comes from the signed decision in it, not from the policy of today.
+The entry is a `started`, a `rejection` or a `pending_approval`; `gesta log ID` lists them. What
+is told comes from the signed decision in it, not from the policy of today.
 
 Examples:
   gesta policy explain t_4f2a:7

@@ -21,8 +21,8 @@ use crate::toolbox::Toolbox;
 /// Check, test, publish and explain policies
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Policies are written in Cedar. gesta.toml names them: `files` under [policy], and who has which role
-under [policy.roles]. They are in force once they are published.
+Policies are written in Cedar. gesta.toml names them: `files` under [policy], and who has which
+role under [policy.roles]. They are in force once they are published.
 
 Examples:
   gesta policy check

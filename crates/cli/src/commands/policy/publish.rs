@@ -15,8 +15,8 @@ use crate::session::Session;
 /// Put the policy of the workspace in force
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It is checked first: one that does not hold is refused, and the old one stays. The registry then names
-the new one, signed with the owner's key, and every worker decides by it from its next decision on.
+It is checked first: one that does not hold is refused, and the old one stays. The registry then
+names the new one, signed with the owner's key, and every worker decides by it from then on.
 The exit code is 2 if it was refused.
 
 Examples:

@@ -11,7 +11,8 @@ use crate::toolbox::Toolbox;
 /// Print what policies can see, as a Cedar schema
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Every tool of the workspace is in it, with the types of its arguments. Editors that know Cedar read it.
+Every tool of the workspace is in it, with the types of its arguments. Editors that know Cedar read
+it.
 
 Examples:
   gesta policy schema
