@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     budget, cancel, check, completions, confirm, demo, doctor, doubts, export, graph, init, jobs,
-    keys, log, resolve, resume, run, show, signal, submit, tools, verify, worker, workers,
+    keys, log, notices, resolve, resume, run, show, signal, submit, tools, verify, worker, workers,
 };
 use crate::session::Session;
 
@@ -112,6 +112,7 @@ pub(crate) enum Command {
     Doubts(doubts::Arguments),
     Resolve(resolve::Arguments),
     Confirm(confirm::Arguments),
+    Notices(notices::Arguments),
     Tools(tools::Arguments),
     Init(init::Arguments),
     Keys(keys::Arguments),
@@ -142,6 +143,7 @@ impl Command {
             Self::Doubts(arguments) => doubts::run(session, &arguments),
             Self::Resolve(arguments) => resolve::run(session, &arguments),
             Self::Confirm(arguments) => confirm::run(session, &arguments),
+            Self::Notices(arguments) => notices::run(session, &arguments),
             Self::Tools(arguments) => tools::run(session, &arguments),
             Self::Init(arguments) => init::run(session, &arguments),
             Self::Keys(arguments) => keys::run(session, arguments),

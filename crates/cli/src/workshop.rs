@@ -60,6 +60,7 @@ impl Workshop {
         let mut options = worker.options(place.lease_ms());
         options.tenant_calls = limits.tenant_calls();
         options.warn_at = limits.warn_at(options.warn_at);
+        options.webhooks = workspace.webhooks()?;
         let home = Home::new(store, Arc::new(tools), *registry, options)?;
         Ok(Self { workspace, place, home })
     }

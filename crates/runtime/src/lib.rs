@@ -16,6 +16,7 @@ mod home;
 pub mod job;
 pub mod jobs;
 mod limits;
+mod notify;
 mod pipeline;
 mod presence;
 mod probe;

@@ -15,6 +15,7 @@ pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod log;
+pub(crate) mod notices;
 pub(crate) mod resolve;
 pub(crate) mod resume;
 pub(crate) mod run;

@@ -17,6 +17,7 @@ mod size;
 mod tool;
 mod verdict;
 mod verifier;
+mod webhook;
 
 pub use catalogue::{Catalogue, CatalogueBuilder};
 pub use driver::{Call, Driver, Progress, Reply};
@@ -33,3 +34,4 @@ pub use size::SizeBytes;
 pub use tool::Tool;
 pub use verdict::Verdict;
 pub use verifier::{Verifier, VerifierDeclaration};
+pub use webhook::{Webhook, WebhookDeclaration};

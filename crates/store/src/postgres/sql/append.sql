@@ -90,5 +90,13 @@ kept AS (
         key = excluded.key,
         until_ms = excluded.until_ms,
         note = excluded.note
+),
+told AS (
+    INSERT INTO notices (id, topic, at, data)
+    SELECT o.id, o.topic, o.at, o.data
+    FROM unnest($32::bytea[], $33::bytea[], $34::text[], $35::bigint[], $36::bytea[])
+        AS o (trajectory, id, topic, at, data)
+    WHERE (o.trajectory IN (SELECT trajectory FROM won)) IS TRUE
+    ON CONFLICT (id) DO NOTHING
 )
 SELECT trajectory FROM won
