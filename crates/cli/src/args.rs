@@ -8,8 +8,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     approvals, approve, budget, cancel, check, completions, confirm, demo, doctor, doubts, export,
-    freeze, graph, help, init, jobs, keys, log, policy, quarantine, resolve, resume, run, show,
-    signal, submit, tools, tree, verify, worker, workers, writ,
+    freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, resolve, resume, run,
+    show, signal, submit, tools, tree, verify, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -119,6 +119,7 @@ pub(crate) enum Command {
     Freeze(freeze::Arguments),
     Unfreeze(freeze::UnfreezeArguments),
     Quarantine(quarantine::Arguments),
+    Notices(notices::Arguments),
     Tools(tools::Arguments),
     Policy(policy::Arguments),
     Init(init::Arguments),
@@ -159,6 +160,7 @@ impl Command {
             Self::Freeze(arguments) => freeze::freeze(session, &arguments),
             Self::Unfreeze(arguments) => freeze::unfreeze(session, &arguments),
             Self::Quarantine(arguments) => quarantine::run(session, &arguments),
+            Self::Notices(arguments) => notices::run(session, &arguments),
             Self::Tools(arguments) => tools::run(session, &arguments),
             Self::Policy(arguments) => policy::run(session, &arguments),
             Self::Init(arguments) => init::run(session, &arguments),

@@ -66,6 +66,7 @@ impl Workshop {
         options.tenant_calls = limits.tenant_calls();
         options.temporal = temporal.temporal();
         options.warn_at = limits.warn_at(options.warn_at);
+        options.webhooks = workspace.webhooks()?;
         let home = Home::new(store, Arc::new(tools), *registry, options)?;
         Ok(Self { workspace, place, home })
     }

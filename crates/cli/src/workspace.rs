@@ -1,10 +1,12 @@
 //! A directory that `gesta init` made: `gesta.toml` and what it names.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use gesta_core::ids::TrajectoryId;
+use gesta_runtime::tools::{Webhook, WebhookDeclaration};
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{Beside, Readers};
@@ -51,6 +53,9 @@ pub(crate) struct Config {
     /// How a PostgreSQL store is reached.
     #[serde(default, skip_serializing_if = "PostgresSettings::is_default")]
     pub(crate) postgres: PostgresSettings,
+    /// Who is told when something waits for a person.
+    #[serde(default, skip_serializing)]
+    pub(crate) notify: BTreeMap<String, WebhookDeclaration>,
     /// The tools that are declared here. Whoever makes a catalogue reads them from the text.
     #[serde(default, skip_serializing)]
     pub(crate) tools: toml::Table,
@@ -76,6 +81,7 @@ impl Config {
             limits: LimitSettings::default(),
             temporal: TemporalSettings::default(),
             postgres: PostgresSettings::default(),
+            notify: BTreeMap::new(),
             tools: toml::Table::new(),
             verifiers: toml::Table::new(),
             mcp: toml::Table::new(),
@@ -135,6 +141,20 @@ impl Workspace {
     /// Where the pins of the tools are, if there are any.
     pub(crate) fn lock(&self) -> PathBuf {
         self.directory.join(LOCK)
+    }
+
+    /// Who is told when something waits for a person.
+    pub(crate) fn webhooks(&self) -> Result<Vec<Webhook>, Problem> {
+        let hooks = self.config.notify.iter().map(|(name, declaration)| {
+            let spelled = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+            if name.is_empty() || !name.bytes().all(spelled) {
+                let what = format!("`[notify.{name}]`: use letters, digits, `_` and `-`");
+                return Err(Problem::new(what).bad_input());
+            }
+            let hook = Webhook::new(name.clone(), declaration.clone(), &self.directory);
+            hook.map_err(|error| Problem::new(format!("`[notify.{name}]`: {error}")).bad_input())
+        });
+        hooks.collect()
     }
 
     /// Whether it declares tools or servers, or names files that do.
@@ -205,7 +225,7 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Config, Problem> {
     toml::from_str(text).map_err(|error| {
         let place = place_of(text, error.span().map_or(0, |span| span.start));
         Problem::new(format!("{}:{place}: {}", path.display(), error.message())).hint(
-            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[policy]`, `[worker]`, `[limits]`, `[temporal]` and `[postgres]`",
+            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[notify.NAME]`, `[policy]`, `[worker]`, `[limits]`, `[temporal]` and `[postgres]`",
         )
         .bad_input()
     })

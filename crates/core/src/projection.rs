@@ -6,10 +6,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::EntryId;
+use crate::amounts::{Amounts, Budget};
+use crate::digest::{Digest, EntryId};
 use crate::entry::{Entry, Head};
 use crate::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId};
-use crate::time::UnixMs;
+use crate::json::Canon;
+use crate::time::{Day, UnixMs};
 
 /// Declares an enum that is stored and shown as a word.
 macro_rules! words {
@@ -94,6 +96,24 @@ words!(
     }
 );
 
+words!(
+    /// What somebody is told of.
+    Topic {
+        /// Approvers are asked.
+        Approval = "approval",
+        /// Nobody knows whether a call happened.
+        Doubt = "doubt",
+        /// A person is to confirm what a verifier found.
+        Confirmation = "confirmation",
+        /// A person is to decide about an undo that was refused or failed.
+        Undo = "undo",
+        /// An effect has arrived after its call was closed.
+        LateEffect = "late_effect",
+        /// A tenant has reached a threshold of its budget.
+        Budget = "budget",
+    }
+);
+
 impl Status {
     /// Whether the trajectory has ended.
     pub fn ended(self) -> bool {
@@ -145,6 +165,44 @@ pub struct Parked {
     pub until: Option<UnixMs>,
 }
 
+/// Something that somebody is to be told. Stored in the transaction of what it tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The id of the entry that it tells of, or what stands for it: the same however often it is told.
+    pub id: Digest,
+    /// What it is about.
+    pub topic: Topic,
+    /// When that was.
+    pub at: UnixMs,
+    /// An object with what there is to tell.
+    pub data: Canon,
+}
+
+impl Notice {
+    /// That a tenant has used so many percent of a day's budget.
+    pub fn of_budget(
+        tenant: &Tenant,
+        day: Day,
+        reached: u8,
+        limit: &Budget,
+        used: Amounts,
+        at: UnixMs,
+    ) -> Self {
+        #[derive(Serialize)]
+        struct Data<'a> {
+            day: Day,
+            limit: &'a Budget,
+            reached: u8,
+            tenant: &'a Tenant,
+            used: Amounts,
+        }
+        let id = Digest::of(format!("budget {tenant} {day} {reached}").as_bytes());
+        // Names and numbers: there is a canonical form, unless an account has burst.
+        let data = Canon::of(&Data { day, limit, reached, tenant, used });
+        Self { id, topic: Topic::Budget, at, data: data.unwrap_or_else(|_| Canon::null()) }
+    }
+}
+
 /// What an append changes in the projections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Projection {
@@ -176,6 +234,7 @@ pub struct Admitted {
     pub(crate) head: Head,
     pub(crate) under: Option<(TrajectoryId, Head)>,
     pub(crate) projection: Projection,
+    pub(crate) notices: Vec<Notice>,
 }
 
 impl Admitted {
@@ -207,6 +266,11 @@ impl Admitted {
     /// Another trajectory, and the head that it must still have.
     pub fn under(&self) -> Option<(TrajectoryId, Head)> {
         self.under
+    }
+
+    /// What somebody is to be told once they are stored.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
     }
 
     /// The projections once they are stored.

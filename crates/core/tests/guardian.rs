@@ -14,6 +14,7 @@ use gesta_core::document::{FreezeTarget, Reason, RegistryItem, Verdict};
 use gesta_core::guardian::{Hold, Inputs, Judgement, ToolFacts, judge};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
+use gesta_core::policy::{Answer, Asking, Evidence, Requirement, Ruling};
 use gesta_core::sample::{Cast, EPOCH, author};
 use gesta_core::signed::Signed;
 use gesta_core::state::{Act, State};
@@ -24,8 +25,8 @@ use proptest::prelude::*;
 
 const ID: TrajectoryId = TrajectoryId::from_bytes([7; 16]);
 const REGISTRY: TrajectoryId = TrajectoryId::from_bytes([8; 16]);
-const STAGES: [&str; 7] =
-    ["tool", "authority", "types", "preconditions", "budget", "temporal", "envelope"];
+const STAGES: [&str; 8] =
+    ["tool", "authority", "types", "preconditions", "policy", "budget", "temporal", "envelope"];
 
 /// A session under an edited writ, and the ids of its writs.
 fn session(edit: impl FnOnce(&mut Writ)) -> (State, Vec<WritId>) {
@@ -62,6 +63,17 @@ fn proposal(tool: &str, args: &str) -> Proposal {
     }
 }
 
+/// What policies say: whether it may be called, and whether unattended.
+fn answer(call: bool, unattended: bool) -> Answer {
+    let ruling = |allowed| Ruling { allowed, ..Ruling::default() };
+    Answer {
+        call: ruling(call),
+        requires: Vec::new(),
+        unattended: ruling(unattended),
+        asking: None,
+    }
+}
+
 /// Inputs under which everything is allowed.
 fn inputs(writs: &[WritId]) -> Inputs<'_> {
     Inputs {
@@ -75,8 +87,12 @@ fn inputs(writs: &[WritId]) -> Inputs<'_> {
         writ_chain: writs,
         mismatches: Vec::new(),
         preconditions: Vec::new(),
+        policy: Ok(answer(true, true)),
+        evidence: &[],
+        approvals: Vec::new(),
         registry: None,
         pace: Vec::new(),
+        account: None,
         max_args_bytes: 64,
     }
 }
@@ -196,6 +212,61 @@ fn types_preconditions_budget_and_envelope() {
     }
 }
 
+#[test]
+fn policies_allow_deny_escalate_and_demand_evidence() {
+    let (state, writs) = session(|_| ());
+    let pay = proposal("pay", "{}");
+    let judged = |edit: &dyn Fn(&mut Inputs<'_>)| {
+        let mut inputs = inputs(&writs);
+        edit(&mut inputs);
+        judge(&pay, &state, &inputs).unwrap()
+    };
+    for refused in
+        [Err("cannot be read".to_owned()), Ok(answer(false, true)), Ok(answer(false, false))]
+    {
+        let judgement = judged(&|inputs| inputs.policy = refused.clone());
+        refuses(&judgement, "policy", Reason::PolicyDenied, None);
+    }
+    let asked = judged(&|inputs| inputs.policy = Ok(answer(true, false)));
+    assert_eq!((asked.verdict, asked.reason), (Verdict::Escalate, None));
+    assert_eq!(asked.asking, Some(Asking::default()));
+    // Nobody is asked about what a later stage refuses.
+    let dear = judged(&|inputs| {
+        inputs.policy = Ok(answer(true, false));
+        inputs.max_args_bytes = 0;
+    });
+    refuses(&dear, "envelope", Reason::EnvelopeInvalid, None);
+    assert_eq!(dear.asking, None);
+    // Approvals count only for what was asked: this step has no grant.
+    let unasked = judged(&|inputs| {
+        inputs.policy = Ok(answer(true, false));
+        inputs.approvals = vec!["alice".to_owned()];
+    });
+    assert_eq!(unasked.verdict, Verdict::Escalate);
+
+    let needed = |by: Option<&str>| Requirement {
+        by: by.map(|by| by.parse().unwrap()),
+        type_: "review".to_owned(),
+    };
+    let review = [Evidence { by: "review.sign".parse().unwrap(), type_: "review".to_owned() }];
+    for (by, there, met) in [
+        (None, true, true),
+        (None, false, false),
+        (Some("review.sign"), true, true),
+        (Some("pay"), true, false),
+    ] {
+        let requires = vec![needed(by)];
+        let policy = Ok(Answer { requires, ..answer(true, true) });
+        let evidence = if there { review.as_slice() } else { &[] };
+        let inputs = Inputs { policy, evidence, ..inputs(&writs) };
+        let judgement = judge(&pay, &state, &inputs).unwrap();
+        match met {
+            true => assert_eq!(judgement.verdict, Verdict::Allow),
+            false => refuses(&judgement, "policy", Reason::MissingRequirement, None),
+        }
+    }
+}
+
 fn pace(in_window: u64, then: Grade) -> Pace {
     let rule = Rule { calls: 2, per_ms: 1000, then };
     let starts = (0..in_window).map(|n| UnixMs(EPOCH.0 - n));
@@ -210,12 +281,13 @@ fn windows_are_graded_and_the_strictest_counts() {
     let reason = Reason::TemporalIntervention;
     let room = judged(vec![pace(1, Grade::Close), pace(0, Grade::Throttle)]);
     assert_eq!(room.verdict, Verdict::Allow);
-    assert!(room.trace[5].found.is_some(), "what it looked at is in the trace");
+    assert!(room.trace[6].found.is_some(), "what it looked at is in the trace");
     let throttled = judged(vec![pace(2, Grade::Throttle)]);
     refuses(&throttled, "temporal", reason, Some(Hold::Until(UnixMs(EPOCH.0 + 999))));
     assert_eq!(throttled.quarantine, None);
     let interrupted = judged(vec![pace(2, Grade::Throttle), pace(3, Grade::Interrupt)]);
-    refuses(&interrupted, "temporal", reason, None);
+    assert_eq!((interrupted.verdict, interrupted.reason), (Verdict::Escalate, None));
+    assert!(interrupted.asking.is_some(), "a person is asked");
     let quarantined = judged(vec![pace(2, Grade::Quarantine), pace(2, Grade::Interrupt)]);
     refuses(&quarantined, "temporal", reason, Some(Hold::Thaw));
     let principal = FreezeTarget::Principal("agent:sample".parse().unwrap());

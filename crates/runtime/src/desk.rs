@@ -41,7 +41,7 @@ use crate::limits::Rations;
 use crate::pipeline::{Ended, How};
 use crate::rules::Rules;
 use crate::signer::Signer;
-use crate::tools::{Catalogue, Progress, Retry};
+use crate::tools::{Catalogue, Progress, Retry, Webhook};
 use crate::worker;
 
 /// What wrote an entry.
@@ -78,6 +78,8 @@ pub struct Options {
     pub tenant_calls: BTreeMap<Tenant, NonZeroU32>,
     /// At which parts of a tenant's daily budget somebody is warned, in percent.
     pub warn_at: Vec<u8>,
+    /// Who is told when something waits for a person.
+    pub webhooks: Vec<Webhook>,
     /// What is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<crate::Sabotage>,
@@ -119,6 +121,7 @@ impl Default for Options {
             fruitless_most: 8,
             tenant_calls: BTreeMap::new(),
             warn_at: vec![80],
+            webhooks: Vec::new(),
             #[cfg(feature = "sabotage")]
             sabotage: None,
         }

@@ -20,6 +20,7 @@ pub mod job;
 mod job_files;
 pub mod jobs;
 mod limits;
+mod notify;
 mod pipeline;
 mod presence;
 mod probe;

@@ -24,6 +24,7 @@ use crate::error::RunError;
 use crate::home;
 use crate::in_force::InForce;
 use crate::limits;
+use crate::notify;
 use crate::presence::Presence;
 use crate::rules::Rules;
 use crate::runner::{self, Left};
@@ -147,6 +148,7 @@ impl Worker {
             tokio::spawn(follow_registry(Arc::clone(&shared), setup.registry, registry_read)),
             tokio::spawn(limits::keep(Arc::clone(&shared))),
             tokio::spawn(budgets::keep(Arc::clone(&shared))),
+            tokio::spawn(notify::deliver(Arc::clone(&shared))),
         ];
         let worker = Self { shared, registry: setup.registry, beside, _presence: presence };
         worker.deliver_spooled().await?;

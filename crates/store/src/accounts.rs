@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::ids::Tenant;
+use gesta_core::projection::Notice;
 use gesta_core::time::{Day, UnixMs};
 
 /// A slice is at most this part of what is left, unless a single call needs more.
@@ -129,6 +130,19 @@ impl Book {
             self.reached = highest;
             highest
         })
+    }
+
+    /// What somebody is to be told of a draw: that a threshold was reached.
+    pub(crate) fn notice(
+        &self,
+        account: &Account,
+        ask: &Draw,
+        drawn: &Drawn,
+        now: UnixMs,
+    ) -> Option<Notice> {
+        let reached = drawn.reached?;
+        let Account { tenant, day } = account;
+        Some(Notice::of_budget(tenant, *day, reached, &ask.limit, self.used(), now))
     }
 
     fn used(&self) -> Amounts {

@@ -18,6 +18,7 @@ use gesta_core::time::{Day, UnixMs};
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::error::{AppendError, StoreError};
 use crate::news::Listening;
+use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
     Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
@@ -180,6 +181,32 @@ impl Store for FaultyStore {
         since: Day,
     ) -> Result<Vec<AccountRow>, StoreError> {
         self.inner.accounts(tenant, since).await
+    }
+
+    async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
+        self.inner.notices(max).await
+    }
+
+    async fn claim_notices(
+        &self,
+        worker: &WorkerId,
+        max: usize,
+        lease_ms: u64,
+    ) -> Result<Vec<NoticeRow>, StoreError> {
+        self.write(self.inner.claim_notices(worker, max, lease_ms), |error| error).await
+    }
+
+    async fn settle_notice(
+        &self,
+        worker: &WorkerId,
+        id: Digest,
+        tried: &Tried,
+    ) -> Result<(), StoreError> {
+        self.write(self.inner.settle_notice(worker, id, tried), |error| error).await
+    }
+
+    async fn retry_notices(&self) -> Result<u64, StoreError> {
+        self.write(self.inner.retry_notices(), |error| error).await
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

@@ -11,6 +11,7 @@ pub mod error;
 pub mod faulty;
 pub mod memory;
 pub mod news;
+mod outbox;
 pub mod port;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -22,6 +23,7 @@ pub use accounts::{Account, AccountRow, Draw, Drawn};
 pub use chain::{Chain, ChainError, Draft, Follow, Written};
 pub use error::{AppendError, StoreError};
 pub use news::{Hearing, Listening, News};
+pub use outbox::{NoticeRow, Tried};
 pub use port::{
     Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };

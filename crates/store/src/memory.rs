@@ -20,6 +20,7 @@ use crate::claims::{self, Candidate};
 use crate::clock::Clock;
 use crate::error::{AppendError, StoreError};
 use crate::news::{self, Bell, Listening, News};
+use crate::outbox::{NoticeRow, Outbox, Tried};
 use crate::port::{
     Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
@@ -38,6 +39,7 @@ struct Tables {
     workers: BTreeMap<WorkerId, Lease>,
     shares: BTreeMap<String, BTreeMap<WorkerId, Share>>,
     accounts: BTreeMap<Account, Book>,
+    outbox: Outbox,
     effects: BTreeMap<(TrajectoryId, UnixMs, Digest), Signed<EffectReport>>,
     blobs: BTreeMap<Digest, Vec<u8>>,
 }
@@ -283,7 +285,13 @@ impl Store for MemoryStore {
         draw: &Draw,
     ) -> Result<Drawn, StoreError> {
         let now = (self.clock)();
-        Ok(self.tables().accounts.entry(account.clone()).or_default().draw(holder, draw, now))
+        let mut tables = self.tables();
+        let book = tables.accounts.entry(account.clone()).or_default();
+        let drawn = book.draw(holder, draw, now);
+        if let Some(notice) = book.notice(account, draw, &drawn, now) {
+            tables.outbox.put(&notice);
+        }
+        Ok(drawn)
     }
 
     async fn accounts(
@@ -301,6 +309,35 @@ impl Store for MemoryStore {
             a.tenant.cmp(&b.tenant).then(b.day.cmp(&a.day))
         });
         Ok(rows)
+    }
+
+    async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
+        Ok(self.tables().outbox.list(max))
+    }
+
+    async fn claim_notices(
+        &self,
+        worker: &WorkerId,
+        max: usize,
+        lease_ms: u64,
+    ) -> Result<Vec<NoticeRow>, StoreError> {
+        let now = (self.clock)();
+        Ok(self.tables().outbox.claim(worker, max, lease_ms, now))
+    }
+
+    async fn settle_notice(
+        &self,
+        worker: &WorkerId,
+        id: Digest,
+        tried: &Tried,
+    ) -> Result<(), StoreError> {
+        let now = (self.clock)();
+        self.tables().outbox.settle(worker, id, tried, now);
+        Ok(())
+    }
+
+    async fn retry_notices(&self) -> Result<u64, StoreError> {
+        Ok(self.tables().outbox.retry())
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
@@ -351,6 +388,7 @@ impl Tables {
                 return Err(AppendError::lost(admitted, None));
             }
             self.trajectories.insert(admitted.trajectory(), Chain::begin(admitted));
+            admitted.notices().iter().for_each(|notice| self.outbox.put(notice));
             return Ok(admitted.head());
         };
         let fenced = match admitted.fence() {
@@ -359,6 +397,7 @@ impl Tables {
         };
         if stands && fenced && admitted.expected() == Some(chain.head) {
             chain.extend(admitted);
+            admitted.notices().iter().for_each(|notice| self.outbox.put(notice));
             return Ok(admitted.head());
         }
         if admitted.entries().iter().all(|entry| chain.holds(entry)) {

@@ -14,6 +14,7 @@ use gesta_core::time::{Day, UnixMs};
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::error::{AppendError, StoreError};
 use crate::news::Listening;
+use crate::outbox::{NoticeRow, Tried};
 use crate::rations::Ration;
 
 /// An entry as it is stored. The bytes are as they were found: nothing about them has been checked.
@@ -206,6 +207,31 @@ pub trait Store: Send + Sync + 'static {
         tenant: Option<&Tenant>,
         since: Day,
     ) -> Result<Vec<AccountRow>, StoreError>;
+
+    /// The notices in the outbox, oldest first, at most `max` of them.
+    async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError>;
+
+    /// Takes up to `max` notices that are due and in nobody's hands, oldest first, for `lease_ms`; and
+    /// forgets those that nobody has tried to deliver for a week. A crash leaves them taken until the
+    /// time is over; then they are delivered again.
+    async fn claim_notices(
+        &self,
+        worker: &WorkerId,
+        max: usize,
+        lease_ms: u64,
+    ) -> Result<Vec<NoticeRow>, StoreError>;
+
+    /// Says what became of a notice that the worker has in hand. A crash before it means that the
+    /// notice is delivered again.
+    async fn settle_notice(
+        &self,
+        worker: &WorkerId,
+        id: Digest,
+        tried: &Tried,
+    ) -> Result<(), StoreError>;
+
+    /// Has notices that were given up tried again, and says how many there are.
+    async fn retry_notices(&self) -> Result<u64, StoreError>;
 
     /// Stores what an executor saw, fenced by nothing. The same report twice is one. `Ok` means durable.
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError>;

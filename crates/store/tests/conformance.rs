@@ -55,6 +55,7 @@ macro_rules! conformance {
             accounts_are_drawn_in_slices,
             a_draw_counts_once,
             racing_draws_never_exceed,
+            notices_wait_in_the_outbox,
             news_are_heard,
             effects_wait_in_the_inbox,
             blobs_are_found_by_their_content,

@@ -19,6 +19,7 @@ pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 pub(crate) mod log;
+pub(crate) mod notices;
 pub(crate) mod policy;
 pub(crate) mod quarantine;
 pub(crate) mod resolve;

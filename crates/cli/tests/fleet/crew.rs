@@ -72,9 +72,15 @@ impl Crew {
     }
 
     pub(crate) fn worker(&self, name: &str) -> Process {
+        self.worker_with(name, &[])
+    }
+
+    /// A worker with something in its environment.
+    pub(crate) fn worker_with(&self, name: &str, variables: &[(&str, &str)]) -> Process {
         let log = File::options().create(true).append(true).open(self.path().join("log")).unwrap();
         let mut command = self.command();
         command.args(["worker", "--name", name]).stdout(Stdio::null()).stderr(log);
+        command.envs(variables.iter().copied());
         Process(command.spawn().unwrap())
     }
 
@@ -137,6 +143,12 @@ pub(crate) struct Process(Child);
 impl Process {
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    /// Waits until it is dead.
+    #[cfg(feature = "cuts")]
+    pub(crate) fn wait(&mut self) {
+        self.0.wait().unwrap();
     }
 }
 

@@ -14,6 +14,7 @@ mod crew;
 #[path = "../shared/http.rs"]
 mod http;
 mod load;
+mod notify;
 mod proxy;
 mod server;
 mod takeover;

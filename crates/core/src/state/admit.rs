@@ -1,12 +1,17 @@
 //! Letting entries in: from bodies to [`Admitted`], checked against a copy of the state.
 
+use serde::Serialize;
+
 use super::step::{Status, Step};
 use super::{AdmitError, Phase, State};
 use crate::body::End;
+use crate::digest::Digest;
 use crate::entry::{Author, Body, Entry, Head, Payload};
-use crate::ids::{Principal, StepId, TrajectoryId};
+use crate::ids::{Principal, StepId, Tenant, TrajectoryId};
+use crate::json::Canon;
 use crate::projection::{
-    Admitted, Fence, Parked, ParkedOn, Projection, Status as Standing, Summary, TrajectoryKind,
+    Admitted, Fence, Notice, Parked, ParkedOn, Projection, Status as Standing, Summary, Topic,
+    TrajectoryKind,
 };
 use crate::time::UnixMs;
 
@@ -81,7 +86,8 @@ impl Admission {
         touched.dedup();
         let unparked =
             touched.iter().filter(|step| base.parked_row(step).is_some()).cloned().collect();
-        let parked = touched.iter().filter_map(|step| state.parked_row(step)).collect();
+        let parked: Vec<_> = touched.iter().filter_map(|step| state.parked_row(step)).collect();
+        let notices = entries.iter().filter_map(|entry| notice(&state, &parked, entry)).collect();
         let admitted = Admitted {
             trajectory: state.trajectory(),
             expected: base.head(),
@@ -90,9 +96,45 @@ impl Admission {
             head: state.head()?,
             under,
             projection: Projection { summary: state.summary()?, unparked, parked },
+            notices,
         };
         (!admitted.entries.is_empty()).then_some((admitted, state))
     }
+}
+
+/// What somebody is to be told of an entry: that a step waits for a person, or that an effect is late.
+fn notice(state: &State, parked: &[Parked], entry: &Entry) -> Option<Notice> {
+    #[derive(Serialize)]
+    struct Data<'a> {
+        note: &'a str,
+        seq: u64,
+        step: Option<&'a StepId>,
+        tenant: Option<&'a Tenant>,
+        trajectory: TrajectoryId,
+        until: Option<UnixMs>,
+    }
+    let row = parked.iter().find(|row| row.entry == entry.id());
+    let Payload { at, body, .. } = entry.payload();
+    let topic = match (body, row.map(|row| row.on)) {
+        (Body::LateEffect(_), _) => Topic::LateEffect,
+        (_, Some(ParkedOn::Approval)) => Topic::Approval,
+        (_, Some(ParkedOn::Doubt)) => Topic::Doubt,
+        (_, Some(ParkedOn::Confirmation)) => Topic::Confirmation,
+        (_, Some(ParkedOn::Undo)) => Topic::Undo,
+        _ => return None,
+    };
+    let data = Data {
+        note: row.map_or("an effect has arrived after its call was closed", |row| &row.note),
+        seq: entry.seq(),
+        step: body.step(),
+        tenant: state.tenant(),
+        trajectory: state.trajectory(),
+        until: row.and_then(|row| row.until),
+    };
+    let id = Digest::from_bytes(*entry.id().as_bytes());
+    // Names, numbers and notes of ours: there is always a canonical form.
+    let data = Canon::of(&data).unwrap_or_else(|_| Canon::null());
+    Some(Notice { id, topic, at: *at, data })
 }
 
 impl Body {

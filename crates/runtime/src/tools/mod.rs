@@ -18,6 +18,7 @@ mod size;
 mod tool;
 mod verdict;
 mod verifier;
+mod webhook;
 
 pub use catalogue::{Catalogue, CatalogueBuilder};
 pub use driver::{Call, Driver, Progress, Reply};
@@ -34,3 +35,4 @@ pub use size::SizeBytes;
 pub use tool::Tool;
 pub use verdict::Verdict;
 pub use verifier::{Verifier, VerifierDeclaration};
+pub use webhook::{Webhook, WebhookDeclaration};

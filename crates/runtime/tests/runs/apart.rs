@@ -13,8 +13,8 @@ use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, ParkedListing, ParkedRow,
-    Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, WorkerRow,
+    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, NoticeRow, ParkedListing,
+    ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -176,6 +176,34 @@ impl Store for Apart {
     ) -> Result<Vec<AccountRow>, StoreError> {
         let tenant = tenant.cloned();
         apart!(self, store => store.accounts(tenant.as_ref(), since))
+    }
+
+    async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
+        apart!(self, store => store.notices(max))
+    }
+
+    async fn claim_notices(
+        &self,
+        worker: &WorkerId,
+        max: usize,
+        lease_ms: u64,
+    ) -> Result<Vec<NoticeRow>, StoreError> {
+        let worker = worker.clone();
+        apart!(self, store => store.claim_notices(&worker, max, lease_ms))
+    }
+
+    async fn settle_notice(
+        &self,
+        worker: &WorkerId,
+        id: Digest,
+        tried: &Tried,
+    ) -> Result<(), StoreError> {
+        let (worker, tried) = (worker.clone(), tried.clone());
+        apart!(self, store => store.settle_notice(&worker, id, &tried))
+    }
+
+    async fn retry_notices(&self) -> Result<u64, StoreError> {
+        apart!(self, store => store.retry_notices())
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

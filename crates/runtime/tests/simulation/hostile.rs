@@ -15,8 +15,8 @@ use gesta_core::sample::Dice;
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, ParkedListing, ParkedRow,
-    Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, WorkerRow,
+    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, NoticeRow, ParkedListing,
+    ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::time::Instant;
 
@@ -225,6 +225,32 @@ impl Store for Hostile {
         since: Day,
     ) -> Result<Vec<AccountRow>, StoreError> {
         self.read(self.inner.accounts(tenant, since)).await
+    }
+
+    async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
+        self.inner.notices(max).await
+    }
+
+    async fn claim_notices(
+        &self,
+        worker: &WorkerId,
+        max: usize,
+        lease_ms: u64,
+    ) -> Result<Vec<NoticeRow>, StoreError> {
+        self.inner.claim_notices(worker, max, lease_ms).await
+    }
+
+    async fn settle_notice(
+        &self,
+        worker: &WorkerId,
+        id: Digest,
+        tried: &Tried,
+    ) -> Result<(), StoreError> {
+        self.inner.settle_notice(worker, id, tried).await
+    }
+
+    async fn retry_notices(&self) -> Result<u64, StoreError> {
+        self.inner.retry_notices().await
     }
 
     fn listen(&self) -> Listening {

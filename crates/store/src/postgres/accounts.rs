@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use gesta_core::amounts::Amounts;
 use gesta_core::ids::Tenant;
+use gesta_core::projection::Notice;
 use gesta_core::time::{Day, UnixMs};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row};
 
 use super::connect::Link;
+use super::outbox;
 use super::rows::{self, bigint};
 use crate::accounts::{Account, AccountRow, Book, Draw, Drawn, Slice};
 use crate::error::StoreError;
@@ -57,9 +59,11 @@ pub(super) async fn draw(
             let drawn = book.draw(holder, ask, UnixMs(rows::number(&locked, "now_ms")?));
             let slice = book.slices.get(holder).copied().unwrap_or_default();
             let (seq, told_ms) = (bigint(slice.seq)?, bigint(slice.told_at.0)?);
-            Ok((drawn, slice, seq, told_ms, i16::from(book.reached)))
+            let now = UnixMs(rows::number(&locked, "now_ms")?);
+            let notice = book.notice(account, ask, &drawn, now);
+            Ok((drawn, slice, seq, told_ms, i16::from(book.reached), notice))
         })();
-        let (drawn, slice, seq, told_ms, reached) = match planned {
+        let (drawn, slice, seq, told_ms, reached, notice) = match planned {
             Ok(planned) => planned,
             Err(error) => return Ok(Err(error)),
         };
@@ -67,6 +71,12 @@ pub(super) async fn draw(
         let row: [&(dyn ToSql + Sync); 9] =
             [&tenant, &day, &holder, &seq, &told_ms, &have, &used, &idle, &reached];
         client.execute(KEEP, &row).await?;
+        if let Some(Notice { id, topic, at, data }) = notice {
+            let at = i64::try_from(at.0).unwrap_or(i64::MAX);
+            let row: [&(dyn ToSql + Sync); 4] =
+                [&id.as_bytes().as_slice(), &topic.as_str(), &at, &data.as_bytes()];
+            client.execute(outbox::PUT, &row).await?;
+        }
         Ok(Ok(drawn))
     })
     .await?

@@ -167,6 +167,17 @@ struct Columns<'a> {
     unparked_step: Vec<&'a str>,
     parked_trajectory: Vec<Vec<u8>>,
     parked: ParkedColumns<'a>,
+    notices: NoticeColumns<'a>,
+}
+
+/// Notices: one array per column.
+#[derive(Default)]
+struct NoticeColumns<'a> {
+    trajectory: Vec<Vec<u8>>,
+    id: Vec<&'a [u8]>,
+    topic: Vec<&'a str>,
+    at: Vec<i64>,
+    data: Vec<&'a [u8]>,
 }
 
 impl<'a> Columns<'a> {
@@ -176,6 +187,13 @@ impl<'a> Columns<'a> {
             columns.push_head(admitted)?;
             columns.push_entries(admitted)?;
             columns.push_parked(admitted)?;
+            for notice in admitted.notices() {
+                columns.notices.trajectory.push(bytes(admitted.trajectory()));
+                columns.notices.id.push(notice.id.as_bytes());
+                columns.notices.topic.push(notice.topic.as_str());
+                columns.notices.at.push(bigint(notice.at.0)?);
+                columns.notices.data.push(notice.data.as_bytes());
+            }
         }
         Ok(columns)
     }
@@ -266,6 +284,8 @@ impl<'a> Columns<'a> {
         params.extend(self.parked.params());
         params.extend([&self.rank as &(dyn ToSql + Sync), &self.tools]);
         params.extend([&self.under as &(dyn ToSql + Sync), &self.under_seq, &self.under_id]);
+        let NoticeColumns { trajectory, id, topic, at, data } = &self.notices;
+        params.extend([trajectory as &(dyn ToSql + Sync), id, topic, at, data]);
         params
     }
 }

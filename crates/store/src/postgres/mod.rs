@@ -9,6 +9,7 @@ mod batch;
 mod connect;
 mod fault;
 mod news;
+mod outbox;
 mod rows;
 mod schema;
 mod shares;
@@ -41,6 +42,7 @@ use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::claims;
 use crate::error::{AppendError, StoreError};
 use crate::news::{Listening, News, concerns_others};
+use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
     Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
@@ -387,6 +389,32 @@ impl Store for PostgresStore {
         since: Day,
     ) -> Result<Vec<AccountRow>, StoreError> {
         accounts::list(&self.link, tenant, since).await
+    }
+
+    async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
+        outbox::list(&self.link, max).await
+    }
+
+    async fn claim_notices(
+        &self,
+        worker: &WorkerId,
+        max: usize,
+        lease_ms: u64,
+    ) -> Result<Vec<NoticeRow>, StoreError> {
+        outbox::claim(&self.link, worker, max, lease_ms).await
+    }
+
+    async fn settle_notice(
+        &self,
+        worker: &WorkerId,
+        id: Digest,
+        tried: &Tried,
+    ) -> Result<(), StoreError> {
+        outbox::settle(&self.link, worker, id, tried).await
+    }
+
+    async fn retry_notices(&self) -> Result<u64, StoreError> {
+        outbox::retry(&self.link).await
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

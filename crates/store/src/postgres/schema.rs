@@ -11,6 +11,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("V1__ledger", include_str!("../../migrations/postgres/V1__ledger.sql")),
     ("V2__workers", include_str!("../../migrations/postgres/V2__workers.sql")),
     ("V3__accounts", include_str!("../../migrations/postgres/V3__accounts.sql")),
+    ("V4__outbox", include_str!("../../migrations/postgres/V4__outbox.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 

@@ -7,7 +7,7 @@ use gesta_core::ids::Tenant;
 use gesta_core::time::{Day, UnixMs};
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, params};
 
-use super::rows;
+use super::{outbox, rows};
 use crate::accounts::{Account, AccountRow, Book, Draw, Drawn, Slice};
 
 const REACHED: &str = "SELECT reached FROM accounts WHERE tenant = ?1 AND day = ?2";
@@ -38,6 +38,7 @@ pub(super) fn draw(
     let before = book(db, account)?;
     let mut book = before.clone().unwrap_or_default();
     let drawn = book.draw(holder, ask, now);
+    outbox::put(db, book.notice(account, ask, &drawn, now).as_slice())?;
     if before.is_none_or(|before| before.reached != book.reached) {
         db.prepare_cached(KEEP_REACHED)?.execute(params![tenant, day, book.reached])?;
     }

@@ -5,7 +5,7 @@ use gesta_core::ids::{Tenant, TrajectoryId};
 use gesta_core::projection::{Admitted, Fence, Projection};
 use rusqlite::{Connection, OptionalExtension as _, Result, named_params, params};
 
-use super::{entries, rows};
+use super::{entries, outbox, rows};
 use crate::claims;
 use crate::error::AppendError;
 
@@ -64,6 +64,7 @@ pub(super) fn append(db: &Connection, admitted: &Admitted) -> Result<Result<Head
     }
     entries::insert(db, trajectory, admitted.entries())?;
     park(db, trajectory, projection)?;
+    outbox::put(db, admitted.notices())?;
     Ok(Ok(admitted.head()))
 }
 

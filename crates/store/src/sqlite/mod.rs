@@ -10,6 +10,7 @@ mod entries;
 mod fault;
 mod leases;
 mod open;
+mod outbox;
 mod readers;
 mod rows;
 mod shares;
@@ -36,6 +37,7 @@ use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::clock::{self, Clock};
 use crate::error::{AppendError, StoreError};
 use crate::news::{self, Bell, Listening, News};
+use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
     Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
@@ -322,6 +324,35 @@ impl Store for SqliteStore {
     ) -> Result<Vec<AccountRow>, StoreError> {
         let tenant = tenant.cloned();
         self.readers.run(move |db| accounts::list(db, tenant.as_ref(), since)).await
+    }
+
+    async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
+        self.readers.run(move |db| outbox::list(db, max)).await
+    }
+
+    async fn claim_notices(
+        &self,
+        worker: &WorkerId,
+        max: usize,
+        lease_ms: u64,
+    ) -> Result<Vec<NoticeRow>, StoreError> {
+        let (worker, clock) = (worker.clone(), Clock::clone(&self.clock));
+        self.writer.run(move |db| outbox::claim(db, &worker, max, lease_ms, clock()).map(Ok)).await
+    }
+
+    async fn settle_notice(
+        &self,
+        worker: &WorkerId,
+        id: Digest,
+        tried: &Tried,
+    ) -> Result<(), StoreError> {
+        let (worker, tried) = (worker.clone(), tried.clone());
+        let clock = Clock::clone(&self.clock);
+        self.writer.run(move |db| outbox::settle(db, &worker, id, &tried, clock()).map(Ok)).await
+    }
+
+    async fn retry_notices(&self) -> Result<u64, StoreError> {
+        self.writer.run(move |db| outbox::retry(db).map(Ok)).await
     }
 
     async fn put_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

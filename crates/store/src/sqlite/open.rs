@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/V1__ledger.sql"),
     include_str!("../../migrations/sqlite/V2__workers.sql"),
     include_str!("../../migrations/sqlite/V3__accounts.sql"),
+    include_str!("../../migrations/sqlite/V4__outbox.sql"),
 ];
 
 /// `PRAGMA application_id`: "Gest".

@@ -1,12 +1,14 @@
 //! What tenants use: slices that add up, draws that are sent again, draws that race.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::projection::Topic;
 use gesta_core::time::Day;
-use gesta_store::{Account, AccountRow, Draw, Drawn};
+use gesta_store::{Account, AccountRow, Draw, Drawn, Tried};
 
-use super::Subject;
+use super::{Subject, worker};
 
 fn account(tenant: &str, day: u32) -> Account {
     Account { tenant: tenant.parse().unwrap(), day: Day(day) }
@@ -112,4 +114,54 @@ pub(crate) async fn racing_draws_never_exceed(subject: Subject) {
     assert_eq!(sum, LIMIT);
     let rows = subject.store.accounts(None, Day(0)).await.unwrap();
     assert_eq!(rows[0].drawn, spent(LIMIT, 0));
+}
+
+/// A notice is written with what it tells of, is in one worker's hands at a time, comes back when that
+/// one is silent or says that it could not be delivered, and stays when it is given up.
+pub(crate) async fn notices_wait_in_the_outbox(subject: Subject) {
+    let store = &*subject.store;
+    let (a, b) = (worker("a"), worker("b"));
+    let mut draw = ask(1, spent(9, 0), Amounts::default());
+    (draw.used, draw.warn_at) = (spent(9, 0), vec![80]);
+    for _ in 0..2 {
+        // Reached once, however often it is told.
+        store.draw(&account("acme", 20_000), "h", &draw).await.unwrap();
+        draw.seq += 1;
+    }
+    let listed = store.notices(9).await.unwrap();
+    assert_eq!((listed.len(), listed[0].tries), (1, 0));
+    let id = listed[0].notice.id;
+    assert_eq!(listed[0].notice.topic, Topic::Budget);
+    assert!(listed[0].notice.data.as_str().contains("\"reached\":80"), "{listed:?}");
+
+    assert!(store.claim_notices(&a, 0, 60_000).await.unwrap().is_empty());
+    assert_eq!(store.claim_notices(&a, 9, 50).await.unwrap(), listed);
+    let lapsed = async || store.claim_notices(&b, 9, 60_000).await.unwrap().pop();
+    let taken = subject.eventually("the claim lapses", lapsed).await;
+    assert_eq!(taken.notice.id, id);
+    store.settle_notice(&a, id, &Tried::Delivered).await.unwrap();
+    assert_eq!(store.notices(9).await.unwrap().len(), 1, "it is in other hands");
+
+    let reached = ["ops".to_owned()].into();
+    let lacking = |again_in_ms| Tried::Lacking {
+        reached: BTreeSet::clone(&reached),
+        error: "no answer".to_owned(),
+        again_in_ms,
+    };
+    store.settle_notice(&b, id, &lacking(Some(3_600_000))).await.unwrap();
+    assert!(store.claim_notices(&a, 9, 60_000).await.unwrap().is_empty(), "it rests");
+    let row = store.notices(9).await.unwrap().remove(0);
+    assert_eq!((row.tries, row.failed, row.error.as_deref()), (1, false, Some("no answer")));
+    assert_eq!(row.reached, reached);
+    assert_eq!(store.retry_notices().await.unwrap(), 0, "it was not given up");
+    let other = account("acme", 20_001);
+    store.draw(&other, "h", &draw).await.unwrap();
+    let second = store.claim_notices(&a, 9, 60_000).await.unwrap().remove(0).notice.id;
+    store.settle_notice(&a, second, &lacking(None)).await.unwrap();
+    assert!(store.claim_notices(&a, 9, 60_000).await.unwrap().is_empty(), "it was given up");
+    assert_eq!(store.retry_notices().await.unwrap(), 1);
+    let again = store.claim_notices(&a, 9, 60_000).await.unwrap();
+    assert_eq!((again.len(), again[0].notice.id, again[0].failed), (1, second, false));
+    store.settle_notice(&a, second, &Tried::Delivered).await.unwrap();
+    assert_eq!(store.notices(9).await.unwrap().len(), 1);
 }

@@ -21,11 +21,12 @@ use jiff::fmt::rfc2822;
 use rustls::ClientConfig;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::connect::{NotConnected, Stream, connect};
 use super::declaration::{BadHttp, HttpDeclaration};
 use super::request::Plan;
+use super::template::Url;
 use super::tls;
 use crate::tools::code;
 use crate::tools::driver::{Call, Reply};
@@ -36,6 +37,9 @@ use crate::tools::verdict::{Verdict, Verdicts, failing};
 
 /// The longest pause that the other side may ask for.
 const MAX_RETRY_AFTER_MS: u64 = 3_600_000;
+
+/// Nobody reads what is answered to a notice.
+const MAX_ANSWER: usize = 64 << 10;
 
 /// A tool that is an HTTP request.
 pub(in crate::tools) struct Http {
@@ -106,6 +110,24 @@ impl Transport for Http {
             Ok(Err(error)) => self.lost(&sent, code::REPLY_LOST, &chain(&error)),
             Err(_) => self.lost(&sent, code::DEADLINE_PASSED, "the deadline passed"),
         }
+    }
+}
+
+/// Sends a request that is no call of a tool, once, and says how it was answered.
+pub(in crate::tools) async fn post(
+    url: &Url,
+    allow_private: bool,
+    tls: Option<&Arc<ClientConfig>>,
+    request: Request<Full<Bytes>>,
+    deadline: Instant,
+) -> Result<StatusCode, String> {
+    let stream = connect(url, allow_private, tls, deadline).await;
+    let stream = stream.map_err(|error| error.to_string())?;
+    let stream = Watched { stream, sent: Arc::default() };
+    match timeout_at(deadline, Box::pin(exchange(stream, request, MAX_ANSWER))).await {
+        Ok(Ok(received)) => Ok(received.status),
+        Ok(Err(error)) => Err(chain(&error)),
+        Err(_) => Err("the deadline passed".to_owned()),
     }
 }
 

@@ -101,5 +101,13 @@ kept AS (
         key = excluded.key,
         until_ms = excluded.until_ms,
         note = excluded.note
+),
+told AS (
+    INSERT INTO notices (id, topic, at, data)
+    SELECT o.id, o.topic, o.at, o.data
+    FROM unnest($35::bytea[], $36::bytea[], $37::text[], $38::bigint[], $39::bytea[])
+        AS o (trajectory, id, topic, at, data)
+    WHERE (o.trajectory IN (SELECT trajectory FROM won)) IS TRUE
+    ON CONFLICT (id) DO NOTHING
 )
 SELECT trajectory FROM won
