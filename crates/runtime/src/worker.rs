@@ -21,7 +21,6 @@ use crate::budgets::{self, Budgets};
 use crate::clock::Pulse;
 use crate::desk::{COMPILER, Event, Listener, Options, Shared, no_policy};
 use crate::error::RunError;
-use crate::home;
 use crate::limits;
 use crate::notify;
 use crate::presence::Presence;
@@ -106,10 +105,9 @@ impl Worker {
         store.put_blob(catalogue.canonical().as_bytes()).await?;
         let environment =
             Environment { config: setup.config, policy: no_policy(), tools: catalogue.digest() };
-        let budgets =
-            Budgets::new(format!("{worker} {:016x}", u64::from_be_bytes(home::random()?)));
         let shared = Arc::new(Shared {
             pulse: Pulse::new(store_now, sent, options.lease_ms),
+            budgets: Budgets::of(&worker)?,
             store,
             worker,
             key,
@@ -122,7 +120,6 @@ impl Worker {
             listener,
             freed: Notify::new(),
             limits: Arc::default(),
-            budgets,
             work: Notify::new(),
             drivers: Mutex::default(),
             hearing: listening.hearing(),
