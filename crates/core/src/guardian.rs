@@ -197,6 +197,7 @@ pub fn why(decision: &Decision) -> String {
         frozen: Option<String>,
         missing: Vec<Requirement>,
         refused: Option<String>,
+        unattended: Ruling,
     }
     let Some(last) = decision.trace.last() else { return "no stage was asked".to_owned() };
     let text = last.found.as_ref().map_or("", Canon::as_str);
@@ -216,7 +217,8 @@ pub fn why(decision: &Decision) -> String {
             format!("nothing committed yet is {}", missing.collect::<Vec<_>>().join(", "))
         }
         Some(Reason::PolicyDenied) if last.stage == "policy" && found.refused.is_none() => {
-            match (found.call.errors.first(), found.call.by.as_slice()) {
+            let errors = found.call.errors.iter().chain(&found.unattended.errors).next();
+            match (errors, found.call.by.as_slice()) {
                 (Some(error), _) => format!("policies cannot be evaluated: {error}"),
                 (None, []) => "no policy permits it".to_owned(),
                 (None, by) => of_policies(by),
@@ -381,7 +383,9 @@ fn policy(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Fou
         })
     };
     let missing: Vec<_> = answer.requires.iter().filter(|requirement| !met(requirement)).collect();
-    let refusal = if !answer.call.allowed {
+    // What cannot be evaluated denies, even beside what allows.
+    let errors = answer.call.errors.iter().chain(&answer.unattended.errors).next();
+    let refusal = if !answer.call.allowed || errors.is_some() {
         Some(Reason::PolicyDenied)
     } else if missing.is_empty() {
         None

@@ -221,9 +221,15 @@ fn policies_allow_deny_escalate_and_demand_evidence() {
         edit(&mut inputs);
         judge(&pay, &state, &inputs).unwrap()
     };
-    for refused in
-        [Err("cannot be read".to_owned()), Ok(answer(false, true)), Ok(answer(false, false))]
-    {
+    let failing = Ruling { errors: vec!["no such thing".to_owned()], ..Ruling::default() };
+    let failing = Answer { unattended: failing, ..answer(true, false) };
+    let refused = [
+        Ok(failing),
+        Err("cannot be read".to_owned()),
+        Ok(answer(false, true)),
+        Ok(answer(false, false)),
+    ];
+    for refused in refused {
         let judgement = judged(&|inputs| inputs.policy = refused.clone());
         refuses(&judgement, "policy", Reason::PolicyDenied, None);
     }

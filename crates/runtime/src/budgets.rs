@@ -16,7 +16,7 @@ use std::time::Duration;
 use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::document::{Certainty, Decision, Reason};
 use gesta_core::guardian::Allowance;
-use gesta_core::ids::Tenant;
+use gesta_core::ids::{Tenant, WorkerId};
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{Account, Draw, Drawn};
 use tokio::sync::Notify;
@@ -24,6 +24,8 @@ use tokio::time::Instant;
 
 use self::cells::Cells;
 use crate::desk::{Desk, Event, Shared};
+use crate::error::RunError;
+use crate::home;
 use crate::pipeline::How;
 use crate::tools::Tool;
 
@@ -116,8 +118,9 @@ pub(crate) struct Budgets {
 }
 
 impl Budgets {
-    pub(crate) fn new(name: String) -> Self {
-        Self { name, slices: Mutex::default(), made: AtomicU64::new(0), asked: Notify::new() }
+    pub(crate) fn of(worker: &WorkerId) -> Result<Self, RunError> {
+        let name = format!("{worker} {:016x}", u64::from_be_bytes(home::random()?));
+        Ok(Self { name, slices: Mutex::default(), made: AtomicU64::new(0), asked: Notify::new() })
     }
 
     fn slices(&self) -> MutexGuard<'_, Vec<Arc<Slice>>> {
