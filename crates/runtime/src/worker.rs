@@ -21,11 +21,7 @@ use crate::budgets::{self, Budgets};
 use crate::clock::Pulse;
 use crate::desk::{COMPILER, Event, Listener, Options, Shared};
 use crate::error::RunError;
-<<<<<<< HEAD
-use crate::home;
 use crate::in_force::InForce;
-=======
->>>>>>> budget
 use crate::limits;
 use crate::notify;
 use crate::presence::Presence;
@@ -110,15 +106,8 @@ impl Worker {
         let listening = store.listen();
         // Decisions name the catalogue by its digest; whoever checks one must find the content.
         store.put_blob(catalogue.canonical().as_bytes()).await?;
-<<<<<<< HEAD
         let state = registry_state(&store, setup.registry).await?;
         let in_force = InForce::read(&*store, state.as_deref(), &catalogue, setup.config).await?;
-        let budgets =
-            Budgets::new(format!("{worker} {:016x}", u64::from_be_bytes(home::random()?)));
-=======
-        let environment =
-            Environment { config: setup.config, policy: no_policy(), tools: catalogue.digest() };
->>>>>>> budget
         let shared = Arc::new(Shared {
             pulse: Pulse::new(store_now, sent, options.lease_ms),
             budgets: Budgets::of(&worker)?,
