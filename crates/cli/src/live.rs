@@ -158,28 +158,8 @@ impl Live {
             Body::DelegationResult(result) => self.returned(trajectory, result, at),
             Body::Commit(commit) => self.commit(trajectory, commit, at),
             Body::Failure(failure) => self.failure(trajectory, failure, at),
-            Body::Rejection(rejection) => {
-                let decision = rejection.decision.doc();
-                let note = decision.reason.map(|reason| word(&reason)).unwrap_or_default();
-                let note = match gesta_runtime::shortage(decision) {
-                    Some(short) => format!("{note}: {}: {short}", rejection.proposal.tool),
-                    None => format!("{note}: {}", rejection.proposal.tool),
-                };
-                let (state, colour) = match rejection.retry_at {
-                    Some(_) => ("held", AnsiColor::Yellow),
-                    None => ("refused", AnsiColor::Red),
-                };
-                self.end(trajectory, told(&decision.step, state, colour, note), at);
-            }
-            Body::PendingApproval(pending) => {
-                let channels: Vec<&str> =
-                    pending.channels.iter().map(|channel| channel.as_str()).collect();
-                let channels = channels.join(", ");
-                let note =
-                    format!("{}, asks {channels}: {}", pending.proposal.tool, pending.reason);
-                let step = &pending.proposal.step;
-                self.end(trajectory, told(step, "asks", AnsiColor::Yellow, note), at);
-            }
+            Body::Rejection(rejection) => self.rejection(trajectory, rejection, at),
+            Body::PendingApproval(pending) => self.pending(trajectory, pending, at),
             Body::InDoubt(doubt) => {
                 let note = format!("nobody knows whether it happened: {}", doubt.known.message);
                 self.end(trajectory, told(&doubt.step, "in doubt", AnsiColor::Yellow, note), at);
@@ -212,6 +192,28 @@ impl Live {
             }
             _ => {}
         }
+    }
+
+    fn pending(&self, trajectory: TrajectoryId, pending: &PendingApproval, at: UnixMs) {
+        let channels: Vec<&str> = pending.channels.iter().map(|channel| channel.as_str()).collect();
+        let channels = channels.join(", ");
+        let note = format!("{}, asks {channels}: {}", pending.proposal.tool, pending.reason);
+        let step = &pending.proposal.step;
+        self.end(trajectory, told(step, "asks", AnsiColor::Yellow, note), at);
+    }
+
+    fn rejection(&self, trajectory: TrajectoryId, rejection: &Rejection, at: UnixMs) {
+        let decision = rejection.decision.doc();
+        let note = decision.reason.map(|reason| word(&reason)).unwrap_or_default();
+        let note = match gesta_runtime::shortage(decision) {
+            Some(short) => format!("{note}: {}: {short}", rejection.proposal.tool),
+            None => format!("{note}: {}", rejection.proposal.tool),
+        };
+        let (state, colour) = match rejection.retry_at {
+            Some(_) => ("held", AnsiColor::Yellow),
+            None => ("refused", AnsiColor::Red),
+        };
+        self.end(trajectory, told(&decision.step, state, colour, note), at);
     }
 
     /// Whether a line says which job it is about: there are many, or it is a child of the one that is shown.

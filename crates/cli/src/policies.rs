@@ -162,6 +162,15 @@ fn wanted(
     published.map(again).transpose()
 }
 
+/// What would be in force in a workspace that is not made yet: what every workspace begins with, and what
+/// lies beside the tools of a job.
+pub(crate) fn would_be(tools_file: Option<&Path>, tools: &Catalogue) -> Result<PolicyDocument> {
+    let mut texts = vec![PolicyFile { name: FILE.to_owned(), text: STARTER.to_owned() }];
+    let beside = tools_file.map(|path| path.with_file_name(FILE)).filter(|path| path.exists());
+    texts.extend(read(Path::new(""), beside.as_slice())?);
+    Ok(PolicyDocument::new(texts, std::collections::BTreeMap::new(), tools.shapes()?))
+}
+
 /// Whether two documents differ in nothing but their tools.
 pub(crate) fn says_the_same(one: &PolicyDocument, other: &PolicyDocument) -> bool {
     one.policies == other.policies && one.roles == other.roles

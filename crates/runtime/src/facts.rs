@@ -2,12 +2,14 @@
 //! proposals, how often each step was tried, signals that wait. A function of the entries alone, so
 //! any worker that reads the chain knows the same.
 
+mod world;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use gesta_core::body::{
-    Check, CheckVerdict, Compensation, Confirmation, ConfirmationMode, Delegation,
-    DelegationResult, End, Mandate, OnChildFailure, Origin, Plan, PlanStep, Proposal, Purpose,
+    Check, Compensation, ConfirmationMode, Delegation, DelegationResult, End, Mandate,
+    OnChildFailure, Origin, Plan, PlanStep, Proposal, Purpose, Rejection, Resolution,
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
@@ -21,7 +23,7 @@ use gesta_core::json::{Canon, JsonError};
 use gesta_core::policy::Evidence;
 use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
-use gesta_core::world::{Change, Delta, ResourceRef};
+use gesta_core::world::ResourceRef;
 use gesta_store::Follow;
 use rpds::{QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 
@@ -196,32 +198,8 @@ impl Follow for Facts {
                 let step = &rejection.proposal.step;
                 self.held.insert_mut(step.clone(), self.held(step) + 1);
             }
-            Body::Rejection(rejection) => {
-                let decision = rejection.decision.doc();
-                let code = decision.reason.map_or("refused", |reason| reason.as_str());
-                let message = match decision.reason {
-                    Some(Reason::DelegationExceedsAuthority) => delegation::refusal(decision),
-                    _ => {
-                        let tool = &rejection.proposal.tool;
-                        let why = shortage(decision).unwrap_or_else(|| guardian::why(decision));
-                        format!("the Guardian refused `{tool}`: {why}")
-                    }
-                };
-                self.refusal(&decision.step, Failing { code: code.to_owned(), message });
-            }
-            Body::Resolution(resolution) => match &resolution.statement.doc().verdict {
-                ResolutionVerdict::Happened(settlement) => {
-                    self.changes(&resolution.step, &settlement.observation, &settlement.delta);
-                    self.effect_done(&resolution.step, &settlement.observation, entry);
-                    self.settle(&resolution.step, &settlement.observation, false);
-                }
-                ResolutionVerdict::DidNotHappen => self.did_not_happen(&resolution.step),
-                ResolutionVerdict::GiveUp => {
-                    let message = "nobody knows whether it happened, and it was given up";
-                    let code = "given_up".to_owned();
-                    self.end(&resolution.step, &Failing { code, message: message.to_owned() });
-                }
-            },
+            Body::Rejection(rejection) => self.rejection(rejection),
+            Body::Resolution(resolution) => self.resolution(resolution, entry),
             Body::Delegation(delegation) => self.hand(delegation, entry.id(), at),
             Body::DelegationResult(result) => self.child_ended(result),
             Body::Completed(_) | Body::Failed(_) | Body::Cancelled(_) => self.ended(entry),
@@ -389,105 +367,6 @@ impl Facts {
         self.findings = RedBlackTreeMapSync::default();
     }
 
-    /// What approvers have said of a step.
-    pub(crate) fn spoken_of(&self, step: &StepId) -> &[Spoken] {
-        self.approvals.get(step).map_or(&[], |spoken| spoken.as_slice())
-    }
-
-    /// What is committed, by type and by the tool whose receipt says so.
-    pub fn evidence(&self) -> impl Iterator<Item = &Evidence> {
-        self.evidence.keys()
-    }
-
-    fn spoken(&mut self, step: &StepId, at: UnixMs, statement: &Signed<ApprovalStatement>) {
-        let mut spoken = self.spoken_of(step).to_vec();
-        spoken.push((at, statement.clone()));
-        self.approvals.insert_mut(step.clone(), Arc::new(spoken));
-    }
-
-    fn count(&mut self, evidence: Evidence, counted: impl FnOnce(u64) -> u64) {
-        match counted(self.evidence.get(&evidence).copied().unwrap_or(0)) {
-            0 => drop(self.evidence.remove_mut(&evidence)),
-            count => drop(self.evidence.insert_mut(evidence, count)),
-        }
-    }
-
-    /// Remembers what a call has made of resources.
-    fn changes(&mut self, step: &StepId, result: &Content, delta: &Delta) {
-        let Some(asked) = self.asked.get(step) else { return };
-        let proposal = Arc::clone(&asked.proposal);
-        for change in &delta.0 {
-            let value = match change {
-                Change::Create { value, .. } | Change::Replace { value, .. } => Some(value.clone()),
-                Change::Retract { .. } => None,
-            };
-            let resource = change.resource();
-            let of = |by: &ToolName| Evidence { by: by.clone(), type_: resource.type_.to_string() };
-            if let Some(before) = self.made_by.get(resource).cloned() {
-                self.count(of(&before), |count| count.saturating_sub(1));
-                self.made_by.remove_mut(resource);
-            }
-            if value.is_some() {
-                self.count(of(&proposal.tool), |count| count + 1);
-                self.made_by.insert_mut(resource.clone(), proposal.tool.clone());
-            }
-            let (step, proposal) = (step.clone(), Arc::clone(&proposal));
-            let changed = Changed { step, proposal, result: result.clone(), value };
-            self.changed.insert_mut(change.resource().clone(), Arc::new(changed));
-            self.unchecked.remove_mut(change.resource());
-            self.findings.remove_mut(change.resource());
-        }
-    }
-
-    fn confirmation(&mut self, body: &Confirmation, entry: EntryId) {
-        if let Some(confirmed) = &body.confirms {
-            self.asking.remove_mut(&body.step);
-            // A person's word stands until the resource is changed again.
-            for resource in self.looked_at.get(confirmed).cloned().iter().flat_map(|all| all.iter())
-            {
-                self.changed.remove_mut(resource);
-                self.unchecked.remove_mut(resource);
-                self.findings.remove_mut(resource);
-            }
-            return;
-        }
-        let mut differs = Vec::new();
-        for check in &body.checks {
-            match check.verdict {
-                CheckVerdict::Ok => {
-                    self.unchecked.remove_mut(&check.resource);
-                    self.findings.remove_mut(&check.resource);
-                }
-                CheckVerdict::Mismatch | CheckVerdict::Unknown => {
-                    self.findings.insert_mut(check.resource.clone(), Arc::new(check.clone()));
-                }
-            }
-            if check.verdict == CheckVerdict::Mismatch {
-                differs.push(format!(
-                    "`{}`, of which `{}` found {}",
-                    check.resource, check.verifier, check.found
-                ));
-            }
-        }
-        match body.mode {
-            ConfirmationMode::Strict if !differs.is_empty() => {
-                let message = format!("the world is not as it was left: {}", differs.join("; "));
-                let error = Failing { code: "confirmation_mismatch".to_owned(), message };
-                self.broken.get_or_insert_with(|| Arc::new((body.step.clone(), error)));
-            }
-            ConfirmationMode::Strict | ConfirmationMode::Human => {
-                let doubtful = body.checks.iter().filter(|check| check.verdict != CheckVerdict::Ok);
-                let resources: Vec<ResourceRef> =
-                    doubtful.map(|check| check.resource.clone()).collect();
-                if !resources.is_empty() {
-                    self.asking.insert_mut(body.step.clone());
-                    self.looked_at.insert_mut(entry, resources.into());
-                }
-            }
-            ConfirmationMode::Warn => {}
-        }
-    }
-
     fn ask(&mut self, proposal: &Proposal) {
         if self.asked.contains_key(&proposal.step) {
             return;
@@ -574,6 +453,20 @@ impl Facts {
         });
     }
 
+    fn rejection(&mut self, rejection: &Rejection) {
+        let decision = rejection.decision.doc();
+        let code = decision.reason.map_or("refused", |reason| reason.as_str());
+        let message = match decision.reason {
+            Some(Reason::DelegationExceedsAuthority) => delegation::refusal(decision),
+            _ => {
+                let tool = &rejection.proposal.tool;
+                let why = shortage(decision).unwrap_or_else(|| guardian::why(decision));
+                format!("the Guardian refused `{tool}`: {why}")
+            }
+        };
+        self.refusal(&decision.step, Failing { code: code.to_owned(), message });
+    }
+
     /// A refusal ends a step, unless it was a call of unknown outcome that was not to be sent again:
     /// the doubt stays.
     fn refusal(&mut self, step: &StepId, error: Failing) {
@@ -613,6 +506,22 @@ impl Facts {
         let why = delegation::why(&result.answer);
         let message = format!("child {} {how}{why}", result.child);
         self.end(&result.step, &Failing { code: "child_failed".to_owned(), message });
+    }
+
+    fn resolution(&mut self, resolution: &Resolution, entry: &Entry) {
+        match &resolution.statement.doc().verdict {
+            ResolutionVerdict::Happened(settlement) => {
+                self.changes(&resolution.step, &settlement.observation, &settlement.delta);
+                self.effect_done(&resolution.step, &settlement.observation, entry);
+                self.settle(&resolution.step, &settlement.observation, false);
+            }
+            ResolutionVerdict::DidNotHappen => self.did_not_happen(&resolution.step),
+            ResolutionVerdict::GiveUp => {
+                let message = "nobody knows whether it happened, and it was given up";
+                let code = "given_up".to_owned();
+                self.end(&resolution.step, &Failing { code, message: message.to_owned() });
+            }
+        }
     }
 
     fn did_not_happen(&mut self, step: &StepId) {

@@ -7,6 +7,7 @@ mod budgets;
 mod clock;
 mod closing;
 mod cut;
+mod decide;
 mod delegation;
 mod desk;
 pub use gesta_core::duration;

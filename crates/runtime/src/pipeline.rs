@@ -19,11 +19,11 @@ use gesta_core::document::{
     Settlement, Stage, Verdict,
 };
 use gesta_core::entry::Body;
-use gesta_core::guardian::{self, Allowance, Inputs, Judgement, ToolFacts};
+use gesta_core::guardian::{self, Judgement};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
-use gesta_core::policy::{Answer, Asking, Evidence, Query};
+use gesta_core::policy::Asking;
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::Status;
 use gesta_core::time::UnixMs;
@@ -35,6 +35,7 @@ use crate::budgets::{self, Hold};
 use crate::clock::millis;
 use crate::closing;
 use crate::cut;
+use crate::decide::{Decided, decide, decision};
 use crate::desk::{Desk, failing};
 use crate::effects;
 use crate::error::RunError;
@@ -229,7 +230,8 @@ pub(crate) fn open(
     let (allowance, hold) = account.map_or((None, None), |(told, hold)| (Some(told), hold));
 
     // 3. decide: pure, signed, on this very head.
-    let (decision, asking, passes) = decide(desk, draft, &proposal, tool, allowance, now)?;
+    let Decided { decision, asking, passes } =
+        decide(desk, draft, &proposal, tool, allowance, now)?;
     let tool = match (decision.doc().verdict, tool, asking) {
         (Verdict::Allow, Some(tool), _) => tool,
         (Verdict::Escalate, _, Some(asking)) => {
@@ -376,114 +378,6 @@ pub(crate) fn settle(
             }
         },
     }
-}
-
-fn decide(
-    desk: &Desk,
-    draft: &Draft<Facts>,
-    proposal: &Proposal,
-    tool: Option<&Tool>,
-    account: Option<Allowance>,
-    now: UnixMs,
-) -> Result<(Signed<Decision>, Option<Asking>, Option<guardian::Hold>), RunError> {
-    let state = draft.state();
-    let registry = desk.shared.registry();
-    let options = &desk.shared.options;
-    let evidence: Vec<Evidence> = draft.view().evidence().cloned().collect();
-    let approvals = desk.approvals(draft, &proposal.step, registry.as_deref());
-    let inputs = Inputs {
-        now,
-        tool: tool.map(facts),
-        writ: desk.writ.clone(),
-        writ_chain: &desk.writ_chain,
-        mismatches: tool
-            .map(|tool| tool.check_input(&proposal.args).iter().map(ToString::to_string).collect())
-            .unwrap_or_default(),
-        preconditions: desk
-            .shared
-            .rules(&proposal.tool)
-            .map(|rules| rules.preconditions(&proposal.args, state.world()))
-            .unwrap_or_default(),
-        policy: ask_policies(desk, draft, proposal, tool, (&approvals, &evidence), now),
-        evidence: &evidence,
-        approvals,
-        registry: registry.as_ref().map(|state| state.registry()),
-        account,
-        pace: quarantine::pace(desk, draft, now),
-        max_args_bytes: options.max_args_bytes,
-    };
-    #[cfg(feature = "sabotage")]
-    let inputs = Inputs {
-        registry: inputs
-            .registry
-            .filter(|_| options.sabotage != Some(crate::Sabotage::IgnoreFreeze)),
-        ..inputs
-    };
-    let judgement = guardian::judge(proposal, state, &inputs)?;
-    if let Some(target) = &judgement.quarantine {
-        desk.shared
-            .suspects()
-            .insert(target.clone(), format!("{} by step `{}`", desk.trajectory, proposal.step));
-    }
-    let (asking, hold) = (judgement.asking.clone(), judgement.hold);
-    Ok((decision(desk, draft, proposal, judgement, now)?, asking, hold))
-}
-
-/// The verdict as it is signed.
-fn decision(
-    desk: &Desk,
-    draft: &Draft<Facts>,
-    proposal: &Proposal,
-    judgement: Judgement,
-    now: UnixMs,
-) -> Result<Signed<Decision>, RunError> {
-    let state = draft.state();
-    let Judgement { verdict, reason, trace, .. } = judgement;
-    desk.sign(Decision {
-        at: now,
-        environment: desk.in_force.digest,
-        key: desk.shared.guardian.id(),
-        parent: state.head().map(|head| head.id).ok_or(RunError::NotBegun)?,
-        proposal: proposal.id()?,
-        reason,
-        registry: desk.shared.registry().and_then(|state| state.head()),
-        step: proposal.step.clone(),
-        trace,
-        trajectory: desk.trajectory,
-        type_: Tag::default(),
-        verdict,
-        writ: state.writ().map(|(id, _)| id).ok_or(RunError::NotBegun)?,
-    })
-}
-
-/// What the policies in force say of a proposal.
-fn ask_policies(
-    desk: &Desk,
-    draft: &Draft<Facts>,
-    proposal: &Proposal,
-    tool: Option<&Tool>,
-    (approvals, evidence): (&[String], &[Evidence]),
-    now: UnixMs,
-) -> Result<Answer, String> {
-    let state = draft.state();
-    let (Some(tool), Some((_, writ))) = (tool, state.writ()) else {
-        return Err("there is no such tool, or no writ".to_owned());
-    };
-    let spent = state.spent().plus(state.reserved());
-    let asked = draft.view().asked(&proposal.step);
-    desk.in_force.answer(&Query {
-        principal: &writ.principal,
-        tenant: &writ.tenant,
-        tool: &proposal.tool,
-        effect: tool.manifest().effect,
-        args: &proposal.args,
-        now,
-        tries: asked.map_or(0, |asked| asked.failures + asked.turned_away),
-        spent,
-        left: writ.budget.left(&spent),
-        approvals: approvals.iter().filter_map(|name| name.parse().ok()).collect(),
-        evidence,
-    })
 }
 
 /// People must say: the step parks.
@@ -645,16 +539,6 @@ fn not_there(tool: &ToolName) -> Reply {
         retry_after_ms: None,
         error: failing("unknown_tool", &format!("the catalogue has no tool `{tool}`")),
         output: Vec::new(),
-    }
-}
-
-/// What the Guardian must know of a tool.
-fn facts(tool: &Tool) -> ToolFacts {
-    let manifest = tool.manifest();
-    ToolFacts {
-        effect: manifest.effect,
-        reserve: manifest.cost,
-        frozen: tool.frozen().map(str::to_owned),
     }
 }
 

@@ -4,6 +4,7 @@
 //! It takes turns: settle what is over, begin what may begin, append, dispatch, wait.
 
 mod children;
+mod inbox;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +28,6 @@ use tokio::time::Instant;
 
 use crate::cut;
 use crate::desk::{Desk, Event, Shared, failing};
-use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::job::{OnCancel, Spec};
@@ -558,49 +558,6 @@ impl Runner {
         let how = How::failed(Certainty::Unknown, failing(code, why));
         let (step, at) = (proposal.step.clone(), self.desk.shared.pulse.now());
         self.ended.push(Ended { step, started, proposal, at, how });
-    }
-
-    /// Reads what executors have reported about this trajectory, leaving out what no executor signed.
-    async fn read_inbox(&mut self) -> Result<(), RunError> {
-        let shared = &self.desk.shared;
-        let registry = shared.registry();
-        let reports = shared.store.effects(self.desk.trajectory).await?;
-        self.reports = reports
-            .into_iter()
-            .filter(|report| effects::trusted(report, registry.as_deref()))
-            .collect();
-        Ok(())
-    }
-
-    /// The trajectory is, or may be, another worker's. What may be abandoned is; the rest runs to its
-    /// deadline and is reported.
-    async fn lose(mut self) -> Result<Left, RunError> {
-        tracing::warn!(trajectory = %self.desk.trajectory, attempt = self.desk.attempt, "lost");
-        for ended in std::mem::take(&mut self.ended) {
-            self.hand_in(&ended).await;
-        }
-        while !self.running.values().all(|running| running.may_abandon) {
-            match self.tasks.join_next().await {
-                Some(Ok(Back::Ended(ended))) => {
-                    self.running.remove(&ended.started);
-                    self.desk.shared.freed.notify_waiters();
-                    self.hand_in(&ended).await;
-                }
-                Some(_) => {}
-                None => break,
-            }
-        }
-        Ok(Left::Lost)
-    }
-
-    async fn hand_in(&self, ended: &Ended) {
-        match self.desk.report(ended, self.chain.state()) {
-            Ok(Some(report)) => effects::deliver(&self.desk, &report).await,
-            Ok(None) => {}
-            Err(error) => {
-                tracing::error!(trajectory = %self.desk.trajectory, %error, "a result cannot be signed");
-            }
-        }
     }
 }
 

@@ -22,7 +22,7 @@ use gesta_core::temporal::{Grade, Pace, Whose};
 use gesta_core::time::UnixMs;
 use gesta_core::trust::Role;
 use gesta_core::writ::Writ;
-use gesta_policy::{PolicyDocument, PolicySet};
+use gesta_policy::PolicySet;
 use gesta_runtime::COMPILER;
 use gesta_runtime::authority::{self, OWNER};
 use gesta_runtime::job::{CallSpec, EvalError, Expr, Results, Scope, Spec, StepResult, Work};
@@ -36,6 +36,7 @@ use crate::entropy;
 use crate::escape::visible;
 use crate::job_file::{Job, JobArguments};
 use crate::key_file;
+use crate::policies;
 use crate::session::Session;
 use crate::timeline::{cut, word};
 use crate::toolbox::Toolbox;
@@ -174,20 +175,7 @@ impl<'a> Preview<'a> {
                 (owner, vec![root])
             }
         };
-        let (registry, policies) = match workspace {
-            Some(workspace) => {
-                let store = session.store()?;
-                let chain = Chain::load(Arc::clone(&store), workspace.config.registry);
-                let state = session.wait(chain)?.state().clone();
-                let policies = gesta_runtime::policies(&*store, Some(&state), &tools.catalogue);
-                let policies = session.wait(policies)?;
-                (Some(state), policies)
-            }
-            None => {
-                let default = PolicyDocument::default_for(tools.catalogue.shapes()?);
-                (None, PolicySet::compile(&default)?)
-            }
-        };
+        let (registry, policies) = in_force(session, workspace, tools)?;
         let settings = workspace.map(|workspace| workspace.config.worker.clone());
         let lease_ms = session.place().map_or(0, |place| place.lease_ms());
         let mut options = settings.unwrap_or_default().options(lease_ms);
@@ -426,6 +414,24 @@ impl<'a> Preview<'a> {
             max_args_bytes: self.options.max_args_bytes,
         }
     }
+}
+
+/// The registry and the policies as they are, or as they would be.
+fn in_force(
+    session: &Session,
+    workspace: Option<&Workspace>,
+    tools: &Toolbox,
+) -> Result<(Option<State>, PolicySet)> {
+    let Some(workspace) = workspace else {
+        let would_be = policies::would_be(tools.beside.as_deref(), &tools.catalogue)?;
+        return Ok((None, PolicySet::compile(&would_be)?));
+    };
+    let store = session.store()?;
+    let chain = Chain::load(Arc::clone(&store), workspace.config.registry);
+    let state = session.wait(chain)?.state().clone();
+    let policies =
+        session.wait(gesta_runtime::policies(&*store, Some(&state), &tools.catalogue))?;
+    Ok((Some(state), policies))
 }
 
 /// What a step's expressions look at that does not exist yet.

@@ -122,7 +122,8 @@ impl Told {
             None => told.lines.push("no policy was asked".to_owned()),
         }
         if let Some(granted) = &told.granted {
-            told.lines.push(format!("people have agreed: {granted}"));
+            let names = granted.as_array().into_iter().flatten().filter_map(Value::as_str);
+            told.lines.push(format!("agreed: {}", names.collect::<Vec<_>>().join(", ")));
         }
         // Only the last stage can have refused.
         if let (Some(reason), Some(last)) = (decision.reason, decision.trace.last())
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     /// A decision with this trace.
-    fn decision(verdict: Verdict, reason: Option<Reason>, trace: Value) -> Decision {
+    fn decision(verdict: Verdict, reason: Option<Reason>, trace: &Value) -> Decision {
         let digest = "0".repeat(64);
         let key = gesta_core::keys::PrivateKey::from_seed(&[7; 32]).id();
         let mut decision = json!({
@@ -159,7 +160,7 @@ mod tests {
         Canon::of(&decision).unwrap().read().unwrap()
     }
 
-    fn told(verdict: Verdict, reason: Option<Reason>, trace: Value) -> String {
+    fn told(verdict: Verdict, reason: Option<Reason>, trace: &Value) -> String {
         Told::of(&decision(verdict, reason, trace)).unwrap().lines.join("\n")
     }
 
@@ -171,13 +172,13 @@ mod tests {
             "call": { "allowed": true, "by": by },
             "unattended": { "allowed": false, "by": large },
             "asking": { "channels": ["finance"], "quorum": 2, "reason": "much", "within_ms": 3_600_000 },
-            "granted": { "by": ["person:al"] },
+            "granted": ["al", "bo"],
         });
         let policy = json!({ "stage": "policy", "found": found });
-        let lines = "it may be called: `refunds` allows it\nit may not be called unattended: `large` (much) forbids it\nso 2 people of `finance` must agree within 1h: much\npeople have agreed: {\"by\":[\"person:al\"]}";
-        assert_eq!(told(Verdict::Allow, None, json!([{ "stage": "tool" }, policy])), lines);
+        let lines = "it may be called: `refunds` allows it\nit may not be called unattended: `large` (much) forbids it\nso 2 people of `finance` must agree within 1h: much\nagreed: al, bo";
+        assert_eq!(told(Verdict::Allow, None, &json!([{ "stage": "tool" }, policy])), lines);
         let budget = json!({ "stage": "budget", "found": { "exceeded": "calls" } });
-        let refused = told(Verdict::Deny, Some(Reason::BudgetExhausted), json!([policy, budget]));
+        let refused = told(Verdict::Deny, Some(Reason::BudgetExhausted), &json!([policy, budget]));
         let after = "it was refused for another reason, budget_exhausted, at `budget`: {\"exceeded\":\"calls\"}";
         assert_eq!(refused, format!("{lines}\n{after}"));
     }
@@ -186,7 +187,7 @@ mod tests {
     fn a_decision_without_a_policy_says_so() {
         let trace = json!([{ "stage": "tool", "found": { "refused": "no such tool" } }]);
         assert_eq!(
-            told(Verdict::Deny, Some(Reason::UnknownTool), trace),
+            told(Verdict::Deny, Some(Reason::UnknownTool), &trace),
             "no policy was asked\nit was refused for another reason, unknown_tool, at `tool`: {\"refused\":\"no such tool\"}"
         );
     }

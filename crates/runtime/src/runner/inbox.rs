@@ -1,0 +1,52 @@
+//! What a runner reads from the inbox of effects, and what it puts there when its trajectory is, or may
+//! be, another worker's.
+
+use super::{Back, Left, Runner};
+use crate::effects;
+use crate::error::RunError;
+use crate::pipeline::Ended;
+
+impl Runner {
+    /// Reads what executors have reported about this trajectory, leaving out what no executor signed.
+    pub(super) async fn read_inbox(&mut self) -> Result<(), RunError> {
+        let shared = &self.desk.shared;
+        let registry = shared.registry();
+        let reports = shared.store.effects(self.desk.trajectory).await?;
+        self.reports = reports
+            .into_iter()
+            .filter(|report| effects::trusted(report, registry.as_deref()))
+            .collect();
+        Ok(())
+    }
+
+    /// The trajectory is, or may be, another worker's. What may be abandoned is; the rest runs to its
+    /// deadline and is reported.
+    pub(super) async fn lose(mut self) -> Result<Left, RunError> {
+        tracing::warn!(trajectory = %self.desk.trajectory, attempt = self.desk.attempt, "lost");
+        for ended in std::mem::take(&mut self.ended) {
+            self.hand_in(&ended).await;
+        }
+        while !self.running.values().all(|running| running.may_abandon) {
+            match self.tasks.join_next().await {
+                Some(Ok(Back::Ended(ended))) => {
+                    self.running.remove(&ended.started);
+                    self.desk.shared.freed.notify_waiters();
+                    self.hand_in(&ended).await;
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
+        Ok(Left::Lost)
+    }
+
+    async fn hand_in(&self, ended: &Ended) {
+        match self.desk.report(ended, self.chain.state()) {
+            Ok(Some(report)) => effects::deliver(&self.desk, &report).await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(trajectory = %self.desk.trajectory, %error, "a result cannot be signed");
+            }
+        }
+    }
+}
