@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use gesta_core::amounts::Amounts;
 use gesta_core::body::{
     CheckVerdict, Commit, Confirmation, Delegation, DelegationResult, End, Failure, Origin,
-    Started, Waiting,
+    PendingApproval, Rejection, Started, Waiting,
 };
 use gesta_core::document::{Certainty, Outcome, ResolutionVerdict};
 use gesta_core::entry::{Body, Entry};
