@@ -261,9 +261,9 @@ fn a_child_is_told_that_its_parent_stops() {
 /// Whoever drives the child brings its result, whether or not its parent has noted that it began.
 #[test]
 fn anybody_brings_a_result() {
-    let scene = delegated(OnChildFailure::Fail, OnStop::Cancel);
+    let mut scene = delegated(OnChildFailure::Fail, OnStop::Cancel);
     let body = scene.body(Act::PullChild, "ask");
-    adds_by_person(&mut scene.clone(), body);
+    adds_by_person(&mut scene, body);
 }
 
 #[test]
