@@ -114,6 +114,12 @@ codes! {
         "gate_frozen": "something that the call needs was frozen since the decision", "the step waits; see `gesta freeze`";
     }
     Failure {
+        "child_failed":
+            "a child to which a step was delegated failed or was cancelled",
+            "look at the child: `gesta tree ID`, `gesta log CHILD`";
+        "input_refused":
+            "what a step hands to its child does not fit the child's input",
+            "correct `input` of the `delegate` step, or the child's job file";
         "cancelled": "the job was cancelled", "nothing: somebody asked for it";
         "failed": "a step failed", "`gesta log ID` shows which";
         "poison": "attempt after attempt left nothing behind", "look at the workers' logs, then submit the job again";
@@ -155,6 +161,9 @@ codes! {
         "http_status": "the other side answers with a status that means failure", "the message has the status; `success` in the tool's declaration sets which are";
     }
     Finding {
+        "delivery":
+            "a chain says that it gave another something that the other does not have",
+            "verify both together; if the other is there, one of the two was changed";
         "other_trajectory": "an entry names another trajectory than the one it stands in", "it was moved: do not rely on it";
         "sequence": "an entry has another number than its place", "entries were cut, moved or repeated";
         "parent": "an entry does not name the one before it", "entries were cut, moved or changed";

@@ -12,14 +12,14 @@ use gesta_core::document::ApprovalVerdict;
 use gesta_core::ids::{StepId, TrajectoryId};
 use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
-use gesta_core::projection::Status;
+use gesta_core::projection::{ParkedOn, Status};
 use gesta_core::signed::Signed;
 use gesta_core::state;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::TrustRoot;
 use gesta_core::writ::Writ;
 use gesta_policy::{PolicyDocument, PolicyFile};
-use gesta_store::{Chain, Store, clock};
+use gesta_store::{Chain, ParkedListing, Store, clock};
 use tokio::sync::watch;
 
 use crate::approvals::{self, Heard, Word};
@@ -254,10 +254,11 @@ impl Gesta {
         let (_stop, stopped) = watch::channel(false);
         let outcome = loop {
             worker.run_family(job, stopped.clone()).await?;
-            let family = family(&self.home.store, job).await?;
-            let waits = family
-                .iter()
-                .all(|row| row.summary.status == Status::Parked && row.summary.wake_at.is_none());
+            let mut waits = true;
+            for row in family(&self.home.store, job).await? {
+                waits &= row.summary.status == Status::Parked
+                    && (row.summary.wake_at.is_none() || self.asks(row.trajectory).await?);
+            }
             let outcome = self.home.outcome(job).await?;
             if outcome.status.ended() || waits {
                 break outcome;
@@ -266,6 +267,13 @@ impl Gesta {
         };
         worker.retire().await?;
         Ok(outcome)
+    }
+
+    /// Whether a trajectory waits for somebody's approval, however long that may take.
+    async fn asks(&self, trajectory: TrajectoryId) -> Result<bool, RunError> {
+        let (on, trajectory) = (Some(ParkedOn::Approval), Some(trajectory));
+        let asked = ParkedListing { after: None, on, trajectory };
+        Ok(!self.home.store.parked(&asked, 1).await?.is_empty())
     }
 
     /// Waits until a job has ended that a worker drives, here or elsewhere.

@@ -6,7 +6,7 @@ const JOB: &str = "job: calls\nsteps:\n  - { id: a, tool: say }\n  - { id: b, to
 const TOOLS: &str = "\n[limits]\nwarn_at = [50]\n\n[tools.say]\neffect = \"external\"\ncost = { calls = 1, money_micros = 250000 }\ndriver.process = { command = [\"/bin/echo\", \"{}\"] }\n";
 
 fn world() -> World {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     let config = world.read("gesta.toml");
     std::fs::write(world.path("gesta.toml"), format!("{config}{TOOLS}")).unwrap();
     std::fs::write(world.path("job.yaml"), JOB).unwrap();

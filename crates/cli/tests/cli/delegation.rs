@@ -288,6 +288,7 @@ mod cut {
         let database = crate::postgres::Database::new("delegation");
         let url = database.url();
         let world = World::new();
+        world.free();
         world.gesta(&["init", "--store", &url]).ok();
         world.set_tools(TOOLS);
         world.write("job.yaml", &parent(ASK));

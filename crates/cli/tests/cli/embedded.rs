@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gesta_core::document::ApprovalVerdict;
 use gesta_core::projection::Status;
 use gesta_core::writ::Effect;
 use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError, Manifest};
@@ -48,6 +49,11 @@ fn what_a_program_recorded_is_verified_from_outside() {
         assert_eq!((waits.status, waits.answer), (Status::Parked, None));
         // Somebody else signals; a worker of this process drives it to its end.
         world.gesta(&["--store", "own.db", "signal", &id.to_string(), "go"]).ok();
+        // Without a policy, whatever does more than read waits for somebody's word.
+        let asks = gesta.run(id).await.unwrap();
+        assert_eq!((asks.status, asks.answer), (Status::Parked, None));
+        let step = "pay".parse().unwrap();
+        gesta.answer(id, &step, ApprovalVerdict::Approve).await.unwrap();
         let worker = gesta.worker().await.unwrap();
         let (stop, stopped) = watch::channel(false);
         let (ran, outcome) = tokio::join!(worker.run(stopped), async {

@@ -73,6 +73,7 @@ fn a_frozen_tool_stops_on_postgres_too() {
     let database = crate::postgres::Database::new("freeze");
     let url = database.url();
     let world = World::new();
+    world.free();
     world.gesta(&["init", "--store", &url]).ok();
     world.set_tools(TOOLS);
     world.write("job.yaml", JOB);

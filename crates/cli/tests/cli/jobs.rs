@@ -55,7 +55,7 @@ fn a_worker_drives_what_there_is_and_ends() {
 
 #[test]
 fn signals_wait_for_jobs_and_jobs_for_signals() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     world.write("job.yaml", APPROVED);
     let id = world.gesta(&["submit", "job.yaml", "--input", "who=ada"]).ok().trim().to_owned();
     world.gesta(&["worker", "--once"]).ok();
@@ -79,7 +79,7 @@ fn signals_wait_for_jobs_and_jobs_for_signals() {
 
 #[test]
 fn a_run_waits_for_its_signal_and_says_how_to_send_it() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     world.write("job.yaml", APPROVED);
     let mut run = world.start(&["run", "job.yaml", "--input", "who=ada"]);
     run.says("` sends it");
@@ -103,7 +103,7 @@ fn a_run_waits_for_its_signal_and_says_how_to_send_it() {
 
 #[test]
 fn a_time_passes_by_itself() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     world.write("job.yaml", "job: nap\nsteps:\n  - { id: nap, wait: { for: 300ms } }\n  - { id: two, wait: { signal: never, timeout: 200ms } }\n");
     let ran = world.gesta(&["run", "job.yaml", "--json"]).json();
     assert_eq!(ran["status"], "completed");
@@ -112,7 +112,7 @@ fn a_time_passes_by_itself() {
 
 #[test]
 fn a_cancelled_job_ends_as_cancelled() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     world.write("job.yaml", APPROVED);
     let id = world.gesta(&["submit", "job.yaml", "--input", "who=ada"]).ok().trim().to_owned();
     world.gesta(&["worker", "--once"]).ok();
@@ -155,7 +155,7 @@ fn the_next_worker_takes_over_from_a_dead_one() {
 
 #[test]
 fn what_is_no_job_is_not_driven() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     let registry =
         world.gesta(&["log", "--json"]).json_lines()[0]["trajectory"].as_str().unwrap().to_owned();
     for arguments in

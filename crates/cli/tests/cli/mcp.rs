@@ -58,7 +58,7 @@ fn is_alive(pid: &str) -> bool {
 
 #[test]
 fn a_whole_job_over_reference_servers() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     let bin = servers().join("node_modules/.bin");
     let directory = std::fs::canonicalize(world.path(".")).unwrap();
     declare(
@@ -110,7 +110,7 @@ fn a_whole_job_over_reference_servers() {
 
 #[test]
 fn a_changed_tool_is_refused_by_the_guardian_until_it_is_pinned_again() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     declare(&world, &odd(&world, ""));
     job(&world, "odd.pay");
     world.gesta(&["tools", "pin"]).ok();
@@ -130,7 +130,7 @@ fn a_changed_tool_is_refused_by_the_guardian_until_it_is_pinned_again() {
 
 #[test]
 fn a_server_that_dies_in_a_call_leaves_a_doubt_and_no_secret() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     let secrets = "secrets = { TOKEN = { env = \"SHOP_TOKEN\" } }\n";
     declare(&world, &odd(&world, secrets));
     job(&world, "odd.die");
@@ -155,7 +155,7 @@ fn a_server_that_dies_in_a_call_leaves_a_doubt_and_no_secret() {
 
 #[test]
 fn a_doubt_is_looked_into_by_another_tool_of_the_server() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     let rules = "[mcp.odd.tools.die]\nrecovery = \"probe\"\nprobe = \"odd.probe\"\ntimeout = \"6s\"\n\n[worker]\nlease = \"2s\"\nskew = \"0ms\"\n";
     declare(&world, &odd(&world, rules));
     job(&world, "odd.die");
@@ -168,7 +168,7 @@ fn a_doubt_is_looked_into_by_another_tool_of_the_server() {
 
 #[test]
 fn a_server_dies_with_its_worker() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     declare(&world, &odd(&world, ""));
     job(&world, "odd.hang");
     world.gesta(&["tools", "pin"]).ok();

@@ -235,7 +235,7 @@ fn a_budget_on_the_command_line_only_narrows() {
 
 #[test]
 fn settings_are_checked_with_their_place() {
-    let world = World::with_workspace();
+    let world = World::with_free_workspace();
     let config = world.read("gesta.toml");
     world.write("job.yaml", "job: x\nsteps:\n  - { id: a, set: 1 }\n");
     for (more, what) in [

@@ -22,6 +22,20 @@ impl World {
         world
     }
 
+    /// With a workspace whose policy lets everything happen: what is tried is something else.
+    pub(crate) fn with_free_workspace() -> Self {
+        let world = Self::new();
+        world.free();
+        world.gesta(&["init"]).ok();
+        world
+    }
+
+    /// Lets everything happen in the workspace that is to be made.
+    pub(crate) fn free(&self) {
+        let all = "@id(\"all\") permit (principal, action, resource);\n";
+        std::fs::write(self.path("policy.cedar"), all).unwrap();
+    }
+
     /// With the kept demo in it.
     pub(crate) fn with_demo() -> Self {
         let world = Self::new();
