@@ -16,8 +16,10 @@ const ROOT_FILES: [&str; 11] = [
     "clippy.toml",
     "rustfmt.toml",
 ];
-const ROOT_DIRECTORIES: [&str; 9] =
-    [".cargo", ".ci", "bench", "crates", "docs", "examples", "schemas", "vectors", "xtask"];
+const ROOT_DIRECTORIES: [&str; 9] = [
+    ".cargo", ".config", ".ci", "bench", "crates", "docs", "examples", "schemas", "vectors",
+    "xtask",
+];
 
 pub(super) fn check(path: &str) -> Vec<Finding> {
     let misplaced = match path.split_once('/') {
