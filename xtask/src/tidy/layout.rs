@@ -16,7 +16,7 @@ const ROOT_FILES: [&str; 11] = [
     "clippy.toml",
     "rustfmt.toml",
 ];
-const ROOT_DIRECTORIES: [&str; 9] = [
+const ROOT_DIRECTORIES: [&str; 10] = [
     ".cargo", ".config", ".ci", "bench", "crates", "docs", "examples", "schemas", "vectors",
     "xtask",
 ];
