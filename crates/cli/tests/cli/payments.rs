@@ -95,7 +95,8 @@ fn a_runaway_is_put_into_quarantine() {
     run.says("held");
     let listed = world.gesta(&["quarantine"]).ok();
     assert!(listed.contains("agent:main"), "{listed}");
+    stop(run);
     assert_eq!(world.files("outside"), 10);
     world.gesta(&["quarantine", "lift", "agent:main"]).ok();
-    stop(run);
+    assert!(!world.gesta(&["quarantine"]).ok().contains("agent:main"));
 }

@@ -49,11 +49,16 @@ fn a_throttled_job_waits_and_completes() {
 }
 
 #[test]
-fn an_interrupted_job_is_refused() {
-    let world = scene("trajectory = [{ calls = 2, per = \"1h\", then = \"interrupt\" }]", 5);
-    let ran = world.gesta(&["run", "job.yaml"]).expect(10);
-    assert!(ran.err.contains("temporal intervention"), "{}", ran.err);
+fn an_interrupted_job_waits_for_a_person() {
+    let world = scene("trajectory = [{ calls = 2, per = \"1h\", then = \"interrupt\" }]", 3);
+    let mut run = world.start(&["run", "job.yaml"]);
+    run.says("Ctrl-C leaves it waiting");
+    run.kill();
     assert_eq!(paid(&world), 2);
+    let job = world.job();
+    world.gesta(&["approve", &job]).ok();
+    world.gesta(&["resume", &job]).ok();
+    assert_eq!(paid(&world), 3);
     world.gesta(&["verify"]).ok();
 }
 
