@@ -16,11 +16,12 @@ use gesta_core::state::{Admission, AdmitError};
 use gesta_core::time::{UnixMs, Window};
 use gesta_core::trust::{Role, TrustedKey};
 use gesta_core::writ::{Effect, ToolPattern, Widening, Writ};
-use gesta_policy::{PolicyDocument, PolicySet};
+use gesta_policy::PolicyDocument;
 use gesta_store::{Chain, ChainError, Store};
 
 use crate::desk::COMPILER;
 use crate::error::RunError;
+use crate::in_force;
 use crate::tools::Catalogue;
 
 /// The name of the key that registers all others.
@@ -115,7 +116,7 @@ pub async fn publish(
     owner: &PrivateKey,
     now: UnixMs,
 ) -> Result<Digest, RunError> {
-    PolicySet::compile(policies).map_err(|error| RunError::Policy(error.to_string()))?;
+    in_force::compiled(policies)?;
     let blob = store.put_blob(policies.canonical()?.as_bytes()).await?;
     let item = RegistryItem::Policy(blob.sha256);
     let mut chain = Chain::load(Arc::clone(store), registry).await?;

@@ -1,6 +1,8 @@
 //! What is in force for whatever a worker decides: configuration, tools, policies. The registry says
 //! which policy set; without one, reads are allowed and people are asked about everything else.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use gesta_core::digest::Digest;
 use gesta_core::document::Environment;
 use gesta_core::policy::{Answer, Query};
@@ -16,7 +18,28 @@ pub(crate) struct InForce {
     pub(crate) environment: Environment,
     /// What decisions name it by.
     pub(crate) digest: Digest,
-    policies: Result<PolicySet, String>,
+    policies: Result<Arc<PolicySet>, String>,
+}
+
+/// How many compiled policy sets a process remembers.
+const REMEMBERED: usize = 8;
+/// The newest last. Compiling takes milliseconds, and many workers of one process ask for the same.
+static COMPILED: Mutex<Vec<Arc<PolicySet>>> = Mutex::new(Vec::new());
+
+/// Compiles a policy set, unless that was done before.
+pub(crate) fn compiled(document: &PolicyDocument) -> Result<Arc<PolicySet>, RunError> {
+    let digest = document.digest()?;
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = compiled.iter().find(|known| known.digest() == digest) {
+        return Ok(Arc::clone(known));
+    }
+    let set = PolicySet::compile(document).map_err(|error| RunError::Policy(error.to_string()))?;
+    let set = Arc::new(set);
+    if compiled.len() >= REMEMBERED {
+        compiled.remove(0);
+    }
+    compiled.push(Arc::clone(&set));
+    Ok(set)
 }
 
 /// The policy set that is in force: the registry's, or what stands for none.
@@ -24,7 +47,7 @@ pub async fn policies(
     store: &dyn Store,
     registry: Option<&State>,
     catalogue: &Catalogue,
-) -> Result<PolicySet, RunError> {
+) -> Result<Arc<PolicySet>, RunError> {
     let digest = registry.and_then(|registry| registry.registry().policy());
     let document = match digest {
         None => PolicyDocument::default_for(catalogue.shapes()?),
@@ -35,7 +58,7 @@ pub async fn policies(
             PolicyDocument::parse(&bytes).map_err(|error| RunError::Policy(error.to_string()))?
         }
     };
-    PolicySet::compile(&document).map_err(|error| RunError::Policy(error.to_string()))
+    compiled(&document)
 }
 
 /// Which policy set is in force: the registry's, or what stands for none.

@@ -164,7 +164,7 @@ impl Turn<'_> {
                 Act::Confirm if first && draft.state().unconfirmed(step).is_some() => {
                     self.work(draft, step, made)?;
                 }
-                Act::Reject if first && asked_in_vain(draft.state(), step).is_some() => {
+                Act::Reject if first && self.asked_in_vain(draft.state(), step).is_some() => {
                     self.unapproved(draft, step)?;
                 }
                 // An approval that has run out is asked for again.
@@ -408,9 +408,22 @@ impl Turn<'_> {
             && (state.startable(step, self.now) || lapsed(state, step, self.now))
     }
 
+    /// What people were asked, and why it is refused now, if it is.
+    fn asked_in_vain(&self, state: &State, step: &StepId) -> Option<(EntryId, Reason)> {
+        match &state.step(step)?.status {
+            Status::Denied { pending } => Some((*pending, Reason::ApprovalDenied)),
+            Status::Pending(pending) if self.now.max(state.at()) > pending.deadline => {
+                Some((pending.entry, Reason::ApprovalExpired))
+            }
+            _ => None,
+        }
+    }
+
     /// Refuses what people have denied, or have not approved in time.
     fn unapproved(&self, draft: &mut Draft<Facts>, step: &StepId) -> Result<(), RunError> {
-        let Some((pending, reason)) = asked_in_vain(draft.state(), step) else { return Ok(()) };
+        let Some((pending, reason)) = self.asked_in_vain(draft.state(), step) else {
+            return Ok(());
+        };
         let Some(asked) = draft.view().asked(step) else { return Ok(()) };
         let asked = ((*asked.proposal).clone(), pending);
         pipeline::unapproved(self.desk, draft, asked, reason, self.now)
@@ -539,16 +552,6 @@ impl Turn<'_> {
         spec.and_then(|spec| spec.job.as_ref().map(|job| job.parallel as usize))
             .unwrap_or(PARALLEL)
             .max(1)
-    }
-}
-
-/// What people were asked, and why it is refused now. Whether the time is over is the state's to say:
-/// it offers the refusal only then.
-fn asked_in_vain(state: &State, step: &StepId) -> Option<(EntryId, Reason)> {
-    match &state.step(step)?.status {
-        Status::Denied { pending } => Some((*pending, Reason::ApprovalDenied)),
-        Status::Pending(pending) => Some((pending.entry, Reason::ApprovalExpired)),
-        _ => None,
     }
 }
 

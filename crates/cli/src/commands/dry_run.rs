@@ -134,7 +134,7 @@ struct Preview<'a> {
     writ_chain: Vec<WritId>,
     writ_holds: Result<(), String>,
     registry: Option<State>,
-    policies: PolicySet,
+    policies: Arc<PolicySet>,
     options: gesta_runtime::Options,
     now: UnixMs,
 }
@@ -421,10 +421,10 @@ fn in_force(
     session: &Session,
     workspace: Option<&Workspace>,
     tools: &Toolbox,
-) -> Result<(Option<State>, PolicySet)> {
+) -> Result<(Option<State>, Arc<PolicySet>)> {
     let Some(workspace) = workspace else {
         let would_be = policies::would_be(tools.beside.as_deref(), &tools.catalogue)?;
-        return Ok((None, PolicySet::compile(&would_be)?));
+        return Ok((None, Arc::new(PolicySet::compile(&would_be)?)));
     };
     let store = session.store()?;
     let chain = Chain::load(Arc::clone(&store), workspace.config.registry);

@@ -269,7 +269,7 @@ async fn what_is_frozen_after_the_approval_does_not_happen() {
 async fn a_policy_that_is_published_while_a_job_runs_holds_for_its_next_call() {
     let paid = Witness::default();
     let scene = Scene::new(paying(&paid)).await;
-    let wait = "job: x\nsteps:\n  - { id: it, tool: pay }\n  - { id: w, wait: { time: 5s }, needs: [it] }\n  - { id: more, tool: pay, needs: [w] }\n";
+    let wait = "job: x\nsteps:\n  - { id: it, tool: pay }\n  - { id: w, wait: { for: 5s }, needs: [it] }\n  - { id: more, tool: pay, needs: [w] }\n";
     let job = scene.submit(1, wait, &[]).await;
     let worker = scene.worker().await;
     let (stop, stopped) = tokio::sync::watch::channel(false);

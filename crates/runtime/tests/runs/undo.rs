@@ -17,13 +17,13 @@ use gesta_runtime::jobs::{self, Cancelled, Finding};
 use gesta_runtime::tools::{
     Catalogue, CatalogueBuilder, Change, Compensate, FunctionCall, FunctionError, Manifest,
 };
-use gesta_runtime::{Left, RunError};
+use gesta_runtime::{Left, RunError, authority};
 use gesta_store::faulty::{Fault, FaultyStore};
 use gesta_store::{Chain, ParkedListing, Store};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::scene::Scene;
+use crate::scene::{REGISTRY, Scene, policies};
 use crate::stage::{Ran, manifest};
 
 /// What tools did, in order.
@@ -282,16 +282,24 @@ async fn an_undo_that_fails_waits_for_a_person_who_tries_again_or_gives_up() {
 #[tokio::test(start_paused = true)]
 async fn an_undo_that_the_guardian_refuses_waits_for_a_person() {
     let diary = Diary::default();
-    let mut scene = Scene::new(tools(&diary, unbook()).build().unwrap()).await;
-    let then = Grade::Interrupt;
-    scene.options.temporal.trajectory = vec![Rule { calls: 3, per_ms: 60_000, then }];
+    let scene = Scene::new(tools(&diary, unbook()).build().unwrap()).await;
     let trajectory = cancelled(&scene, true).await;
+    let all = r#"@id("all") permit (principal, action, resource);"#;
+    let no = r#"@id("no") forbid (principal, action in Action::"tool:unbook", resource);"#;
+    let publish = async |text: &str| {
+        let (document, owner) = (policies(&scene.catalogue, text), &scene.cast.owner);
+        let publishing =
+            authority::publish(&scene.store, REGISTRY, &document, owner, scene.now()).await;
+        publishing.unwrap();
+    };
+    publish(&format!("{all}\n{no}")).await;
     assert_eq!(scene.drive(trajectory).await, Left::Parked);
-    assert_eq!(parked_on(&scene, ParkedOn::Undo).await, ["first/undo"], "one call was left");
+    let parked = parked_on(&scene, ParkedOn::Undo).await;
+    assert_eq!(parked.len(), 1, "one after the other");
     assert_eq!(scene.ran(trajectory).await.count("rejection"), 1);
-    tokio::time::advance(Duration::from_secs(61)).await;
+    publish(all).await;
     let again = ResolutionVerdict::DidNotHappen;
-    resolve(&scene, trajectory, "first/undo", again).await.unwrap();
+    resolve(&scene, trajectory, &parked[0], again).await.unwrap();
     assert_eq!(scene.drive(trajectory).await, Left::Ended);
     assert_eq!(diary.read().split_off(2), ["unbook 2 \"b2\"", "unbook 1 \"b1\""]);
 }

@@ -108,6 +108,7 @@ pub(crate) async fn found(scene: &Scene, dice: &mut Dice) -> Record {
 
 /// People who are asked.
 pub(crate) async fn approvers(scene: Arc<Scene>, mut dice: Dice, calm_at: Instant) {
+    let mut round = 0_u8;
     loop {
         pass(500 + dice.below(6_000)).await;
         let rows = scene.store.parked(&ParkedListing::default(), 100).await.unwrap();
@@ -121,13 +122,17 @@ pub(crate) async fn approvers(scene: Arc<Scene>, mut dice: Dice, calm_at: Instan
                 0 if !calm => forge(&scene, row.trajectory, &row.parked.step).await,
                 1 | 2 if !calm => {}
                 _ => {
-                    let key = key(u8::try_from(dice.below(4)).unwrap());
+                    // Once it is calm, whoever has not spoken does, and means it for long.
+                    round = round.wrapping_add(1);
+                    let key =
+                        key(if calm { round % 4 } else { u8::try_from(dice.below(4)).unwrap() });
+                    let good_for = if calm { 600_000 } else { dice.below(20_000) };
                     let keys = registry_keys(&scene).await;
                     let word = Word {
                         step: &row.parked.step,
                         pending: row.parked.entry,
                         verdict,
-                        expires: scene.now().plus(dice.below(20_000)),
+                        expires: scene.now().plus(good_for),
                         note: None,
                     };
                     let (store, now) = (&scene.store, scene.now());

@@ -128,7 +128,8 @@ impl Outside {
                         verifier: "things".parse().unwrap(),
                     }];
                 }
-                manifest.compensate = (!undoes).then_some(Compensate { args, tool: undo });
+                let compensates = !undoes && Some(*other) != lacks;
+                manifest.compensate = compensates.then_some(Compensate { args, tool: undo });
                 let (outside, health) = (self.clone(), Arc::clone(health));
                 let name = if undoes { "undo" } else { class };
                 let driver = Tool { outside, name, class: recovery, health };

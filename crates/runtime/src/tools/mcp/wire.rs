@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn arguments_go_out_as_they_were_permitted() {
-        let args = Canon::parse("{\"\u{10002}\":1e21,\"\u{ff61}\":1}".as_bytes()).unwrap();
+        let args = Canon::parse("{\"\u{10002}\":0.000001,\"\u{ff61}\":1}".as_bytes()).unwrap();
         let (to_sdk, from_server) = mpsc::channel(1);
         let inbox = Arc::new(Inbox::new(to_sdk));
         let wire = Wire { outlet: Box::new(Nowhere), inbox, from_server };
