@@ -2,6 +2,7 @@
 
 use gesta_core::body::Proposal;
 use gesta_core::document::Decision;
+use gesta_core::entry::Head;
 use gesta_core::guardian::{self, Allowance, Inputs, Judgement, ToolFacts};
 use gesta_core::keys::Sign as _;
 use gesta_core::policy::{Answer, Asking, Evidence, Query};
@@ -73,16 +74,17 @@ pub(crate) fn decide(
             .insert(target.clone(), format!("{} by step `{}`", desk.trajectory, proposal.step));
     }
     let (asking, passes) = (judgement.asking.clone(), judgement.hold);
-    let decision = decision(desk, draft, proposal, judgement, now)?;
+    let head = registry.as_ref().and_then(|state| state.head());
+    let decision = decision(desk, draft, proposal, (judgement, head), now)?;
     Ok(Decided { decision, asking, passes })
 }
 
-/// The verdict as it is signed.
+/// The verdict as it is signed, with the head of the registry that it was reached on.
 pub(crate) fn decision(
     desk: &Desk,
     draft: &Draft<Facts>,
     proposal: &Proposal,
-    judgement: Judgement,
+    (judgement, registry): (Judgement, Option<Head>),
     now: UnixMs,
 ) -> Result<Signed<Decision>, RunError> {
     let state = draft.state();
@@ -94,7 +96,7 @@ pub(crate) fn decision(
         parent: state.head().map(|head| head.id).ok_or(RunError::NotBegun)?,
         proposal: proposal.id()?,
         reason,
-        registry: desk.shared.registry().and_then(|state| state.head()),
+        registry,
         step: proposal.step.clone(),
         trace,
         trajectory: desk.trajectory,

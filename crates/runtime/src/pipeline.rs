@@ -246,6 +246,7 @@ pub(crate) fn open(
 
     // 5. start.
     let generation = permit.doc().generation;
+    let decided_on = decision.doc().registry;
     let seed = draft.state().seed().map(|root| step_seed(root, step, generation));
     let compensates = draft.state().undoes(step);
     let body = Body::Started(Box::new(Started {
@@ -257,9 +258,9 @@ pub(crate) fn open(
     }));
     // COMMIT POINT, once the append is durable: from here the effect may have happened.
     let started = draft.push(now, desk.author(), body)?.id();
-    if let Some((registry, head)) = desk.shared.registry_head() {
+    if let (Some((registry, _)), Some(head)) = (desk.shared.registry_head(), decided_on) {
         // Whatever was frozen or revoked before this append begins is known to the decision, or the
-        // append is refused.
+        // append is refused: the head is the decision's own, for the registry may have been read again.
         draft.under(registry, head);
     }
     Ok(Opening::Started(Box::new(Prepared {
@@ -414,7 +415,8 @@ pub(crate) fn unapproved(
     let (verdict, reason) = (Verdict::Deny, Some(reason));
     let judgement =
         Judgement { verdict, reason, trace, asking: None, hold: None, quarantine: None };
-    let decision = decision(desk, draft, &proposal, judgement, now)?;
+    let head = desk.shared.registry_head().map(|(_, head)| head);
+    let decision = decision(desk, draft, &proposal, (judgement, head), now)?;
     refuse(desk, draft, proposal, decision, None, now)?;
     Ok(())
 }

@@ -66,9 +66,10 @@ impl Admission {
     }
 
     /// Makes the append depend on the head of another trajectory: what was decided under a registry
-    /// is not stored once the registry has moved.
+    /// is not stored once the registry has moved. Of several heads the first counts: what was decided on
+    /// it must not pass under a newer one.
     pub fn under(&mut self, trajectory: TrajectoryId, head: Head) {
-        self.under = Some((trajectory, head));
+        self.under.get_or_insert((trajectory, head));
     }
 
     /// The state with everything added so far.
