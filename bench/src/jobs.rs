@@ -253,7 +253,6 @@ impl Scene {
             guardian: None,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(REGISTRY),
-            config: Digest::of(b"bench"),
             options: Options::default(),
             listener: None,
             spool: None,

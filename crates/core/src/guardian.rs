@@ -2,7 +2,7 @@
 //! one order; each fails closed; each leaves what it found in the trace, together with every input
 //! that the fold does not hold, so that the verdict can be derived again from the record.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::amounts::{Amounts, Budget, Dimension};
 use crate::body::Proposal;
@@ -28,7 +28,8 @@ pub struct ToolFacts {
 }
 
 /// What a tenant's account says to a call: it is in the store, and the fold holds none of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Allowance {
     /// The day that the call counts towards.
     pub day: Day,
@@ -37,7 +38,7 @@ pub struct Allowance {
     /// What the tenant may use that day.
     pub limit: Budget,
     /// The highest threshold that the tenant has reached that day, in percent, as far as is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<u8>,
     /// What is set aside for the call.
     pub reserve: Amounts,

@@ -19,7 +19,8 @@ pub enum Grade {
 }
 
 /// A sliding window: so many calls in such a time, and what follows at the next one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rule {
     /// So many calls,
     pub calls: u64,
@@ -30,7 +31,7 @@ pub struct Rule {
 }
 
 /// Whose calls a window counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Whose {
     /// Those of the trajectory.
@@ -40,7 +41,8 @@ pub enum Whose {
 }
 
 /// All windows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Temporal {
     /// For each principal.
     pub principal: Vec<Rule>,
@@ -49,10 +51,11 @@ pub struct Temporal {
 }
 
 /// How full a window is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pace {
     /// When there is room, if there is none now.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_at: Option<UnixMs>,
     /// How many calls were started in it.
     pub in_window: u64,

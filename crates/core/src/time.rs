@@ -1,8 +1,9 @@
 //! Recorded time: milliseconds since the Unix epoch. No clock is read here.
 
 use std::fmt;
+use std::str::FromStr;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A moment, in milliseconds since 1970-01-01T00:00:00Z.
 #[derive(
@@ -42,6 +43,8 @@ pub struct Day(pub u32);
 impl Day {
     /// How long a day lasts.
     pub const MS: u64 = 24 * 60 * 60 * 1000;
+    /// From the first of March of the year 0.
+    const TO_YEAR_0: u64 = 719_468;
 
     /// Its first moment.
     pub const fn begins(self) -> UnixMs {
@@ -52,9 +55,8 @@ impl Day {
 impl fmt::Display for Day {
     /// `2026-11-16`. Years are counted from March, so that the odd day of a leap year is the last.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const TO_YEAR_0: u64 = 719_468;
         const DAYS_400: u64 = 146_097;
-        let days = u64::from(self.0) + TO_YEAR_0;
+        let days = u64::from(self.0) + Self::TO_YEAR_0;
         let (era, of_era) = (days / DAYS_400, days % DAYS_400);
         let leaps = of_era / 1_460 + of_era / 146_096;
         let year = (of_era + of_era / 36_524 - leaps) / 365;
@@ -70,6 +72,42 @@ impl fmt::Display for Day {
 impl Serialize for Day {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl FromStr for Day {
+    type Err = NotADay;
+
+    /// What [`fmt::Display`] writes, and nothing else.
+    fn from_str(text: &str) -> Result<Self, NotADay> {
+        let mut parts = text.split('-').map(|part| part.parse::<u64>().ok());
+        let (
+            Some(Some(year @ 1970..=9999)),
+            Some(Some(month @ 1..=12)),
+            Some(Some(day @ 1..=31)),
+            None,
+        ) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(NotADay);
+        };
+        let (year, from_march) = (year - u64::from(month <= 2), (month + 9) % 12);
+        let of_year = (153 * from_march + 2) / 5 + day - 1;
+        let days = year * 365 + year / 4 - year / 100 + year / 400 + of_year - Self::TO_YEAR_0;
+        let day = u32::try_from(days).map(Self).map_err(|_| NotADay)?;
+        // The 30th of February has a number, and it is another day's.
+        if day.to_string() == text { Ok(day) } else { Err(NotADay) }
+    }
+}
+
+/// A text that names no day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a day such as `2026-11-16`")]
+pub struct NotADay;
+
+impl<'de> Deserialize<'de> for Day {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
     }
 }
 
@@ -117,7 +155,11 @@ mod tests {
         for day in 0..80_000 {
             let shown = Day(day).to_string();
             assert!(shown > before, "{shown} after {before}");
+            assert_eq!(shown.parse(), Ok(Day(day)));
             before = shown;
+        }
+        for text in ["2026-02-30", "2026-2-03", "2026-13-01", "2026-11", "x-1-1", "1969-12-31"] {
+            assert_eq!(text.parse::<Day>(), Err(NotADay), "{text}");
         }
     }
 }

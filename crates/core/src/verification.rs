@@ -270,7 +270,17 @@ pub struct SignedRef<'a> {
     signature: &'a Signature,
 }
 
-impl SignedRef<'_> {
+impl<'a> SignedRef<'a> {
+    /// What was signed.
+    pub fn message(&self) -> &'a [u8] {
+        self.message
+    }
+
+    /// The signature.
+    pub fn signature(&self) -> Signature {
+        *self.signature
+    }
+
     /// Whether the signature is the key's.
     pub fn genuine(&self) -> bool {
         self.key.verifies(self.message, self.signature)

@@ -123,6 +123,12 @@ impl Budgets {
         Ok(Self { name, slices: Mutex::default(), made: AtomicU64::new(0), asked: Notify::new() })
     }
 
+    /// No slices: whoever replays sets nothing aside.
+    pub(crate) fn none() -> Self {
+        let name = String::new();
+        Self { name, slices: Mutex::default(), made: AtomicU64::new(0), asked: Notify::new() }
+    }
+
     fn slices(&self) -> MutexGuard<'_, Vec<Arc<Slice>>> {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner)
     }

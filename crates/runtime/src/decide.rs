@@ -7,12 +7,15 @@ use gesta_core::guardian::{self, Allowance, Inputs, Judgement, ToolFacts};
 use gesta_core::keys::Sign as _;
 use gesta_core::policy::{Answer, Asking, Evidence, Query};
 use gesta_core::signed::{Signed, Tag};
+use gesta_core::temporal::Pace;
 use gesta_core::time::UnixMs;
 use gesta_store::Draft;
 
+use crate::budgets::{self, Hold};
 use crate::desk::Desk;
 use crate::error::RunError;
 use crate::facts::Facts;
+use crate::limits::{self, Slot};
 use crate::quarantine;
 use crate::tools::Tool;
 
@@ -25,13 +28,48 @@ pub(crate) struct Decided {
     pub(crate) passes: Option<guardian::Hold>,
 }
 
+/// What a decision and its permit rest on beside the chain, the registry and what is in force. A worker
+/// gathers it; a replay reads it from the record.
+#[derive(Clone, Debug)]
+pub(crate) struct Outside {
+    /// What the tenant's account says, if its use is limited.
+    pub(crate) account: Option<Allowance>,
+    /// Until when a call may be sent, as far as the worker's lease goes.
+    pub(crate) dispatch_by: UnixMs,
+    /// Why the tool may not be called, if it is not what was pinned.
+    pub(crate) frozen: Option<String>,
+    /// How full each window is.
+    pub(crate) pace: Vec<Pace>,
+}
+
+/// Sets aside what the call needs of limits and budgets, and looks at what the chain does not hold. None
+/// when something of it must be waited for.
+pub(crate) fn gather(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    tool: Option<&Tool>,
+    timeout_ms: Option<u64>,
+    now: UnixMs,
+) -> Option<(Outside, Option<Slot>, Option<Hold>)> {
+    let slot = limits::slot(desk, tool, timeout_ms).ok()?;
+    let account = budgets::reserve(desk, tool, timeout_ms, now).ok()?;
+    let (account, hold) = account.map_or((None, None), |(told, hold)| (Some(told), hold));
+    let outside = Outside {
+        account,
+        dispatch_by: desk.shared.pulse.lease_ends(),
+        frozen: tool.and_then(Tool::frozen).map(str::to_owned),
+        pace: quarantine::pace(desk, draft, now),
+    };
+    Some((outside, slot, hold))
+}
+
 /// Asks everything, and signs the verdict.
 pub(crate) fn decide(
     desk: &Desk,
     draft: &Draft<Facts>,
     proposal: &Proposal,
     tool: Option<&Tool>,
-    account: Option<Allowance>,
+    outside: &Outside,
     now: UnixMs,
 ) -> Result<Decided, RunError> {
     let state = draft.state();
@@ -41,8 +79,8 @@ pub(crate) fn decide(
     let approvals = desk.approvals(draft, &proposal.step, registry.as_deref());
     let inputs = Inputs {
         now,
-        tool: tool.map(facts),
-        writ: desk.writ.clone(),
+        tool: tool.map(|tool| facts(tool, outside.frozen.clone())),
+        writ: desk.writ(registry.as_deref()),
         writ_chain: &desk.writ_chain,
         mismatches: tool
             .map(|tool| tool.check_input(&proposal.args).iter().map(ToString::to_string).collect())
@@ -56,8 +94,8 @@ pub(crate) fn decide(
         evidence: &evidence,
         approvals,
         registry: registry.as_ref().map(|state| state.registry()),
-        account,
-        pace: quarantine::pace(desk, draft, now),
+        account: outside.account.clone(),
+        pace: outside.pace.clone(),
         max_args_bytes: options.max_args_bytes,
     };
     #[cfg(feature = "sabotage")]
@@ -137,11 +175,7 @@ fn ask_policies(
 }
 
 /// What the Guardian must know of a tool.
-fn facts(tool: &Tool) -> ToolFacts {
+fn facts(tool: &Tool, frozen: Option<String>) -> ToolFacts {
     let manifest = tool.manifest();
-    ToolFacts {
-        effect: manifest.effect,
-        reserve: manifest.cost,
-        frozen: tool.frozen().map(str::to_owned),
-    }
+    ToolFacts { effect: manifest.effect, reserve: manifest.cost, frozen }
 }

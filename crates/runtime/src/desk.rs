@@ -2,14 +2,13 @@
 //! the one in hand. Nothing here decides; the pipeline asks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use gesta_core::amounts::Amounts;
 use gesta_core::body::{Mandate, Proposal, step_seed};
 use gesta_core::content::{BlobRef, Content, MAX_INLINE_BYTES};
-use gesta_core::digest::{Digest, WritId};
+use gesta_core::digest::WritId;
 use gesta_core::document::{
     ApprovalVerdict, CallResult, Certainty, EffectReport, Failing, FreezeTarget, Recovery,
     Settlement,
@@ -17,15 +16,15 @@ use gesta_core::document::{
 use gesta_core::entry::{Author, Entry, Head};
 use gesta_core::guardian;
 use gesta_core::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId, WorkerId};
-use gesta_core::json::{Canon, JsonError, Limits};
-use gesta_core::keys::Sign as _;
+use gesta_core::json::{Canon, Limits};
+use gesta_core::keys::{KeyId, Sign as _};
 use gesta_core::signed::{Document, Signed, Tag};
 use gesta_core::state::{Opened, State};
-use gesta_core::temporal::Temporal;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{Distrust, Keyring, Role};
 use gesta_core::verification::{Needs, needs_of_writ};
 use gesta_core::world::{Delta, World};
+use gesta_core::writ::Writ;
 use gesta_store::{Draft, Hearing, Store};
 use rpds::QueueSync;
 use tokio::sync::Notify;
@@ -38,10 +37,11 @@ use crate::facts::{Facts, Spoken};
 use crate::in_force::InForce;
 use crate::job::Spec;
 use crate::limits::Rations;
+use crate::options::Options;
 use crate::pipeline::{Ended, How};
 use crate::rules::Rules;
 use crate::signer::Signer;
-use crate::tools::{Catalogue, Progress, Retry, Webhook};
+use crate::tools::{Catalogue, Progress, Retry};
 use crate::worker;
 
 /// What wrote an entry.
@@ -54,79 +54,6 @@ pub(crate) const OUTPUT_LIMITS: Limits = Limits { max_bytes: 16 << 20, max_depth
 const REGISTRY_FRESH: Duration = Duration::from_millis(250);
 /// How long to wait before asking a store again that failed.
 const STORE_AGAIN: Duration = Duration::from_millis(100);
-
-/// How a worker behaves.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How long a lease lasts without a heartbeat.
-    pub lease_ms: u64,
-    /// How far clocks may differ.
-    pub skew_ms: u64,
-    /// The largest arguments, in bytes.
-    pub max_args_bytes: usize,
-    /// How fast may be called.
-    pub temporal: Temporal,
-    /// How many trajectories are driven at once.
-    pub jobs: usize,
-    /// How often the store is asked for work, and a quiet trajectory for what others have added.
-    pub poll_ms: u64,
-    /// How long running calls are waited for when the worker is to stop.
-    pub grace_ms: u64,
-    /// How many attempts in a row may leave nothing behind before a job is given up.
-    pub fruitless_most: u64,
-    /// How many calls of a tenant may be under way at once, of all workers together.
-    pub tenant_calls: BTreeMap<Tenant, NonZeroU32>,
-    /// At which parts of a tenant's daily budget somebody is warned, in percent.
-    pub warn_at: Vec<u8>,
-    /// Who is told when something waits for a person.
-    pub webhooks: Vec<Webhook>,
-    /// What is broken on purpose.
-    #[cfg(feature = "sabotage")]
-    pub sabotage: Option<crate::Sabotage>,
-}
-
-impl Options {
-    /// The digest of what decisions rest on.
-    pub fn digest(&self) -> Result<Digest, JsonError> {
-        #[derive(serde::Serialize)]
-        struct Decisive<'a> {
-            lease_ms: u64,
-            max_args_bytes: usize,
-            skew_ms: u64,
-            temporal: &'a Temporal,
-            #[serde(rename = "type")]
-            type_: &'static str,
-        }
-        let decisive = Decisive {
-            lease_ms: self.lease_ms,
-            max_args_bytes: self.max_args_bytes,
-            skew_ms: self.skew_ms,
-            temporal: &self.temporal,
-            type_: "gesta.config.v0",
-        };
-        Canon::of(&decisive).map(|canon| Digest::of(canon.as_bytes()))
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            lease_ms: 10_000,
-            skew_ms: 1_000,
-            max_args_bytes: 256 * 1024,
-            temporal: Temporal::default(),
-            jobs: 64,
-            poll_ms: 200,
-            grace_ms: 30_000,
-            fruitless_most: 8,
-            tenant_calls: BTreeMap::new(),
-            warn_at: vec![80],
-            webhooks: Vec::new(),
-            #[cfg(feature = "sabotage")]
-            sabotage: None,
-        }
-    }
-}
 
 /// What a worker tells whoever listens.
 #[derive(Clone, Debug)]
@@ -164,7 +91,7 @@ pub(crate) struct Shared {
     pub(crate) guardian: Signer,
     pub(crate) pulse: Pulse,
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) rules: BTreeMap<ToolName, Rules>,
+    pub(crate) rules: Arc<BTreeMap<ToolName, Rules>>,
     /// Whether any of them says how to verify something.
     pub(crate) verifies: bool,
     /// Replaced when the registry says so.
@@ -192,6 +119,40 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// What a worker shared whose entries are replayed: nothing in it reaches the outside.
+    pub(crate) fn of_record(
+        store: Arc<dyn Store>,
+        worker: WorkerId,
+        key: KeyId,
+        (catalogue, rules): (Arc<Catalogue>, Arc<BTreeMap<ToolName, Rules>>),
+        (in_force, options): (Arc<InForce>, Options),
+    ) -> Self {
+        Self {
+            hearing: store.listen().hearing(),
+            store,
+            worker,
+            key: Signer::of_record(key),
+            guardian: Signer::of_record(key),
+            pulse: Pulse::new(UnixMs(0), Instant::now(), options.lease_ms),
+            catalogue,
+            verifies: rules.values().any(Rules::verifies),
+            rules,
+            in_force: RwLock::new(in_force),
+            options,
+            listener: None,
+            freed: Notify::new(),
+            limits: Arc::default(),
+            budgets: Budgets::none(),
+            work: Notify::new(),
+            drivers: Mutex::default(),
+            registry: RwLock::default(),
+            starts: Mutex::default(),
+            suspects: Mutex::default(),
+            spool: None,
+            dead: Mutex::default(),
+        }
+    }
+
     /// The registry as last read.
     pub(crate) fn registry(&self) -> Option<Arc<State>> {
         self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -273,8 +234,10 @@ pub(crate) struct Desk {
     pub(crate) in_force: Arc<InForce>,
     /// The lease under which the trajectory was claimed.
     lease: u64,
-    /// Whether the writ's signatures count, asked once an attempt.
-    pub(crate) writ: Result<(), String>,
+    /// Whether the writ's signatures hold, asked once an attempt: they do not change.
+    writ: Result<(), String>,
+    /// Whose signatures those are, what each needs to count, and from when on.
+    signers: Vec<WritSigner>,
     /// The writ and those above it.
     pub(crate) writ_chain: Vec<WritId>,
     /// Who acts and for whom, for freezes.
@@ -290,9 +253,9 @@ impl Desk {
         state: &State,
         mandate: &Mandate,
     ) -> Self {
-        let registry = shared.registry();
         let begun = state.summary().map_or(UnixMs(0), |summary| summary.begun_at);
-        let writ = check_writs(mandate, registry.as_deref(), (begun, state.at()));
+        let signers = writ_signers(mandate, (begun, state.at()));
+        let writ = check_writs(mandate);
         let writ_chain = mandate.writs.iter().map(|writ| WritId::new(writ.digest())).collect();
         Self {
             shared,
@@ -301,10 +264,22 @@ impl Desk {
             in_force,
             lease,
             writ,
+            signers,
             writ_chain,
             state_at_claim: state.clone(),
             slice: Current::default(),
         }
+    }
+
+    /// Whether the writ counts under this registry, and if not, why.
+    pub(crate) fn writ(&self, registry: Option<&State>) -> Result<(), String> {
+        self.writ.clone()?;
+        let none = Keyring::default();
+        let keys = registry.map_or(&none, |state| state.registry().keys());
+        for WritSigner { key, roles, tenant, at } in &self.signers {
+            keys.check(*key, roles, Some(tenant), *at).map_err(|distrust| distrust.to_string())?;
+        }
+        Ok(())
     }
 
     /// Whether the lease under which the trajectory was claimed is certainly still held.
@@ -543,29 +518,38 @@ impl Desk {
     }
 }
 
-/// Whether the chain of writs is signed by those who may. Signatures do not change: once an attempt.
-fn check_writs(
-    mandate: &Mandate,
-    registry: Option<&State>,
-    (begun, at): (UnixMs, UnixMs),
-) -> Result<(), String> {
-    for writ in &mandate.writs {
-        if !writ.verifies() {
-            return Err(format!("the signature of writ `{}` does not hold", writ.digest()));
+/// Whose signature under a writ must be trusted, for what, and when.
+struct WritSigner {
+    key: KeyId,
+    roles: &'static [Role],
+    tenant: Tenant,
+    at: UnixMs,
+}
+
+/// Those whose signatures the chain of writs rests on: the issuer of the first, and every guardian who
+/// handed one on with a key that was good when the trajectory began.
+fn writ_signers(mandate: &Mandate, (begun, at): (UnixMs, UnixMs)) -> Vec<WritSigner> {
+    let mut above: Option<&Writ> = None;
+    let mut signers = Vec::new();
+    for writ in mandate.writs.iter().map(Signed::doc) {
+        if let Needs::Role(roles) = needs_of_writ(writ, above) {
+            let at = if above.is_none() { at } else { begun };
+            signers.push(WritSigner { key: writ.key, roles, tenant: writ.tenant.clone(), at });
         }
+        above = Some(writ);
     }
-    let Some(root) = mandate.writs.first() else { return Err("there is no writ".to_owned()) };
-    let none = Keyring::default();
-    let keys = registry.map_or(&none, |state| state.registry().keys());
-    for (above, writ) in mandate.writs.iter().zip(mandate.writs.iter().skip(1)) {
-        // A guardian handed it on, with a key that was good when the trajectory began.
-        if let Needs::Role(roles) = needs_of_writ(writ.doc(), Some(above.doc())) {
-            keys.check(writ.doc().key, roles, Some(&writ.doc().tenant), begun)
-                .map_err(|distrust| distrust.to_string())?;
-        }
+    signers
+}
+
+/// Whether every writ of the chain is signed by the key that it names.
+fn check_writs(mandate: &Mandate) -> Result<(), String> {
+    if mandate.writs.is_empty() {
+        return Err("there is no writ".to_owned());
     }
-    keys.check(root.doc().key, &[Role::Issuer], Some(&root.doc().tenant), at)
-        .map_err(|distrust| distrust.to_string())
+    match mandate.writs.iter().find(|writ| !writ.verifies()) {
+        Some(writ) => Err(format!("the signature of writ `{}` does not hold", writ.digest())),
+        None => Ok(()),
+    }
 }
 
 /// An error as data.

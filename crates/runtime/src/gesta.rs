@@ -24,10 +24,11 @@ use tokio::sync::watch;
 
 use crate::approvals::{self, Heard, Word};
 use crate::authority::{self, Keys, OWNER, WORKER};
-use crate::desk::{Listener, Options};
+use crate::desk::Listener;
 use crate::error::RunError;
 use crate::home::{Belongings, Home, Order, Outcome, random};
 use crate::job::Compiled;
+use crate::options::Options;
 use crate::tools::Catalogue;
 use crate::tree::family;
 use crate::worker::Worker;

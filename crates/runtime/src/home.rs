@@ -21,11 +21,12 @@ use gesta_policy::PolicyDocument;
 use gesta_store::{Chain, Store, StoreError};
 
 use crate::authority;
-use crate::desk::{Listener, OUTPUT_LIMITS, Options};
+use crate::desk::{Listener, OUTPUT_LIMITS};
 use crate::error::RunError;
 use crate::in_force;
 use crate::job::Compiled;
 use crate::jobs::{self, Submission, Submitted};
+use crate::options::Options;
 use crate::spool::Spool;
 use crate::tools::Catalogue;
 use crate::worker::{Setup, Worker};
@@ -146,6 +147,7 @@ impl Home {
         };
         // Attempts and the job's beginning name the catalogue by its digest: its content is kept.
         self.store.put_blob(self.catalogue.canonical().as_bytes()).await?;
+        self.store.put_blob(self.options.canonical()?.as_bytes()).await?;
         // A worker that begins a child has nothing but the store.
         for plan in &order.job.blobs {
             self.store.put_blob(plan.as_bytes()).await?;
@@ -164,7 +166,6 @@ impl Home {
             guardian,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(self.registry),
-            config: self.config,
             options: self.options.clone(),
             listener,
             spool,

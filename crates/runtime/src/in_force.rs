@@ -97,6 +97,14 @@ impl InForce {
         Ok(Self { digest: environment.digest()?, environment, policies })
     }
 
+    /// What was in force, as far as it could be read.
+    pub(crate) fn recorded(
+        environment: Environment,
+        policies: Result<Arc<PolicySet>, String>,
+    ) -> Result<Self, RunError> {
+        Ok(Self { digest: environment.digest()?, environment, policies })
+    }
+
     /// What the policies say.
     pub(crate) fn answer(&self, query: &Query<'_>) -> Result<Answer, String> {
         self.policies.as_ref().map(|policies| policies.answer(query)).map_err(Clone::clone)

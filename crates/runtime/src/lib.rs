@@ -22,10 +22,12 @@ mod job_files;
 pub mod jobs;
 mod limits;
 mod notify;
+mod options;
 mod pipeline;
 mod presence;
 mod probe;
 mod quarantine;
+pub mod replay;
 mod rules;
 mod runner;
 #[cfg(feature = "sabotage")]
@@ -40,13 +42,14 @@ mod worker;
 
 pub use authority::{Keys, Unauthorised};
 pub use budgets::shortage;
-pub use desk::{COMPILER, Event, Listener, Options};
+pub use desk::{COMPILER, Event, Listener};
 pub use error::RunError;
 pub use facts::{Facts, STARTS};
 pub use gesta::Gesta;
 pub use home::{Belongings, Home, Order, Outcome};
 pub use in_force::policies;
 pub use job_files::JobFiles;
+pub use options::Options;
 pub use rules::{Foreseen, delta_of, foreseen};
 pub use runner::Left;
 #[cfg(feature = "sabotage")]

@@ -31,16 +31,16 @@ use gesta_core::writ::Effect;
 use gesta_store::Draft;
 use tokio::time::Instant;
 
-use crate::budgets::{self, Hold};
+use crate::budgets::Hold;
 use crate::clock::millis;
 use crate::closing;
 use crate::cut;
-use crate::decide::{Decided, decide, decision};
+use crate::decide::{Decided, Outside, decide, decision, gather};
 use crate::desk::{Desk, failing};
 use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::limits::{self, Slot};
+use crate::limits::Slot;
 use crate::quarantine;
 use crate::signer::Signer;
 use crate::tools::{Call, Reply, Tool};
@@ -210,11 +210,13 @@ impl Prepared {
     }
 }
 
-/// Steps 1 to 5. Adds `started`, `pending_approval` or `rejection` to the append.
+/// Steps 1 to 5. Adds `started`, `pending_approval` or `rejection` to the append. In a replay, what the
+/// decision rested on is on record.
 pub(crate) fn open(
     desk: &Desk,
     draft: &mut Draft<Facts>,
     ask: Ask,
+    recorded: Option<&Outside>,
     now: UnixMs,
 ) -> Result<Opening, RunError> {
     // 1. recall: `State::next` offers no start for a step that has a result.
@@ -222,16 +224,14 @@ pub(crate) fn open(
     let Ask { proposal, timeout_ms } = ask;
     let step = &proposal.step;
     let tool = desk.shared.catalogue.get(&proposal.tool);
-    let Ok(slot) = limits::slot(desk, tool, timeout_ms) else { return Ok(Opening::Busy) };
-
-    let Ok(account) = budgets::reserve(desk, tool, timeout_ms, now) else {
-        return Ok(Opening::Busy);
+    let gathered = match recorded {
+        Some(recorded) => Some((recorded.clone(), None, None)),
+        None => gather(desk, draft, tool, timeout_ms, now),
     };
-    let (allowance, hold) = account.map_or((None, None), |(told, hold)| (Some(told), hold));
+    let Some((outside, slot, hold)) = gathered else { return Ok(Opening::Busy) };
 
     // 3. decide: pure, signed, on this very head.
-    let Decided { decision, asking, passes } =
-        decide(desk, draft, &proposal, tool, allowance, now)?;
+    let Decided { decision, asking, passes } = decide(desk, draft, &proposal, tool, &outside, now)?;
     let tool = match (decision.doc().verdict, tool, asking) {
         (Verdict::Allow, Some(tool), _) => tool,
         (Verdict::Escalate, _, Some(asking)) => {
@@ -242,7 +242,8 @@ pub(crate) fn open(
 
     // 4. permit: exactly this effect, once, until then.
     let timeout_ms = timeout_ms.unwrap_or(tool.manifest().timeout.ms());
-    let permit = permit(desk, draft, &proposal, &decision, tool, timeout_ms, now)?;
+    let until = (outside.dispatch_by, timeout_ms);
+    let permit = permit(desk, draft, &proposal, &decision, tool, until, now)?;
 
     // 5. start.
     let generation = permit.doc().generation;
@@ -448,7 +449,7 @@ fn permit(
     proposal: &Proposal,
     decision: &Signed<Decision>,
     tool: &Tool,
-    timeout_ms: u64,
+    (dispatch_by, timeout_ms): (UnixMs, u64),
     now: UnixMs,
 ) -> Result<Signed<Permit>, RunError> {
     let state = draft.state();
@@ -459,7 +460,7 @@ fn permit(
         Status::Unknown { opened, .. } => Some(&**opened),
         _ => None,
     });
-    let dispatch_by = desk.shared.pulse.lease_ends().min(now.plus(DISPATCH_WITHIN_MS)).max(now);
+    let dispatch_by = dispatch_by.min(now.plus(DISPATCH_WITHIN_MS)).max(now);
     let dead_at =
         dispatch_by.plus(timeout_ms).plus(manifest.settle.ms()).plus(desk.shared.options.skew_ms);
     desk.sign(Permit {

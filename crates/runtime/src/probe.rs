@@ -89,7 +89,7 @@ fn probe_of<'a>(desk: &'a Desk, proposal: &Proposal) -> Option<&'a Tool> {
         desk.state_at_claim.writ().is_some_and(|(_, writ)| writ.allows(&proposal.tool));
     let allowed = tool.manifest().effect == Effect::Read
         && tool.frozen().is_none()
-        && desk.writ.is_ok()
+        && desk.writ(registry.as_deref()).is_ok()
         && writ_allows
         && desk.frozen(&name, registry.as_deref()).is_none();
     allowed.then_some(tool)

@@ -1,6 +1,8 @@
 //! What a tool's declaration says of the world: what must hold before a call, and what a call
 //! changes. Expressions over `args`, `result` and the world, compiled when the catalogue is loaded.
 
+use std::collections::BTreeMap;
+
 use gesta_core::body::ConfirmationMode;
 use gesta_core::document::Failing;
 use gesta_core::ids::{ResourceType, ToolName};
@@ -8,8 +10,9 @@ use gesta_core::json::Canon;
 use gesta_core::world::{Change, Delta, ResourceRef, World};
 
 use crate::desk::failing;
+use crate::error::RunError;
 use crate::job::{EvalError, Expr, ExprError, Template, evaluate_with, test_with};
-use crate::tools::Manifest;
+use crate::tools::{Catalogue, Manifest, Tool};
 
 /// A tool's rules, compiled.
 #[derive(Clone, Debug, Default)]
@@ -80,6 +83,15 @@ impl Rules {
             })
             .collect::<Result<_, ExprError>>()?;
         Ok(Self { preconditions, changes, verify })
+    }
+
+    /// Compiles what all tools of a catalogue declare.
+    pub(crate) fn of_all(catalogue: &Catalogue) -> Result<BTreeMap<ToolName, Self>, RunError> {
+        let compile = |tool: &Tool| match Self::of(tool.manifest()) {
+            Ok(rules) => Ok((tool.name().clone(), rules)),
+            Err(error) => Err(RunError::Rule { tool: tool.name().clone(), why: error.to_string() }),
+        };
+        catalogue.iter().map(compile).collect()
     }
 
     /// How a resource that the tool changed is verified, if it is.

@@ -347,6 +347,7 @@ impl Runner {
             findings: &self.findings,
             looking: &self.looking,
             may_open: !*self.stop.borrow() && !desk.outdated() && desk.shared.may_sign().is_ok(),
+            recorded: None,
             blobs: &self.blobs,
             lists: &self.lists,
         };

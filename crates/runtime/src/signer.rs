@@ -1,15 +1,26 @@
 //! The worker's signer: the same Ed25519 as the core's, computed by the library that TLS brings along,
 //! in half the time. Every call signs three documents and checks two of them again at its gate.
 
+use std::sync::{Mutex, PoisonError};
+
 use aws_lc_rs::signature::Ed25519KeyPair;
 use gesta_core::keys::{KeyId, PrivateKey, Sign, Signature};
 
 use crate::error::RunError;
 
-/// A private key, ready to sign often.
-pub(crate) struct Signer {
-    id: KeyId,
-    pair: Ed25519KeyPair,
+/// Who signs.
+pub(crate) struct Signer(Way);
+
+enum Way {
+    /// A private key, ready to sign often.
+    Key(KeyId, Box<Ed25519KeyPair>),
+    /// The record: what is signed again as it was signed then has the signature that it had then.
+    Record(Mutex<Record>),
+}
+
+struct Record {
+    key: KeyId,
+    signed: Vec<(Vec<u8>, Signature)>,
 }
 
 impl Signer {
@@ -17,19 +28,52 @@ impl Signer {
         let id = key.id();
         let pair = Ed25519KeyPair::from_seed_and_public_key(key.expose_seed(), id.as_bytes());
         let pair = pair.map_err(|error| RunError::Key { key: id, why: error.to_string() })?;
-        Ok(Self { id, pair })
+        Ok(Self(Way::Key(id, Box::new(pair))))
+    }
+
+    /// A signer that has no key, and repeats what is on record.
+    pub(crate) fn of_record(key: KeyId) -> Self {
+        Self(Way::Record(Mutex::new(Record { key, signed: Vec::new() })))
+    }
+
+    /// From now on, these are on record, signed by this key.
+    pub(crate) fn stand_for<'a>(
+        &self,
+        key: KeyId,
+        signed: impl Iterator<Item = (&'a [u8], Signature)>,
+    ) {
+        if let Way::Record(record) = &self.0 {
+            let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            record.key = key;
+            record.signed.clear();
+            record.signed.extend(signed.map(|(message, signature)| (message.to_vec(), signature)));
+        }
     }
 }
 
 impl Sign for Signer {
     fn id(&self) -> KeyId {
-        self.id
+        match &self.0 {
+            Way::Key(id, _) => *id,
+            Way::Record(record) => record.lock().unwrap_or_else(PoisonError::into_inner).key,
+        }
     }
 
     fn sign(&self, message: &[u8]) -> Signature {
         let mut bytes = [0; 64];
-        let signature = self.pair.sign(message);
-        bytes.iter_mut().zip(signature.as_ref()).for_each(|(to, from)| *to = *from);
+        match &self.0 {
+            Way::Key(_, pair) => {
+                let signature = pair.sign(message);
+                bytes.iter_mut().zip(signature.as_ref()).for_each(|(to, from)| *to = *from);
+            }
+            Way::Record(record) => {
+                let record = record.lock().unwrap_or_else(PoisonError::into_inner);
+                let known = record.signed.iter().find(|(known, _)| known == message);
+                if let Some((_, signature)) = known {
+                    return *signature;
+                }
+            }
+        }
         Signature::from_bytes(bytes)
     }
 }

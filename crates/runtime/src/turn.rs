@@ -7,7 +7,9 @@
 mod confirm;
 mod delegate;
 mod fan;
+mod rehearse;
 mod undo;
+mod values;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,43 +24,33 @@ use gesta_core::entry::Body;
 use gesta_core::ids::StepId;
 use gesta_core::json::Canon;
 use gesta_core::signed::Signed;
-use gesta_core::state::{Act, Opened, Scope as Reach, State, Status};
+use gesta_core::state::{Act, AdmitError, Opened, Scope as Reach, State, Status};
 use gesta_core::time::UnixMs;
 use gesta_core::world::{Delta, ResourceRef};
 use gesta_store::{ChainError, Draft};
 use serde_json::Value;
 
 use crate::closing;
+use crate::decide::Outside;
 use crate::desk::{Desk, failing};
 use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::job::{ANSWER, CallSpec, EvalError, Results, Scope, StepResult, Work};
+use crate::job::{ANSWER, CallSpec, EvalError, Scope, Work};
 use crate::pipeline::{self, Ask, Ended, How, Opening, Prepared};
 use crate::probe::{self, Answer, Inquiry};
 use crate::verify::Question;
 
 pub(crate) use self::fan::Lists;
 use self::fan::{Fan, items_of};
+pub(crate) use self::rehearse::Part;
+pub(crate) use self::values::Blobs;
+use self::values::Lookup;
 
 /// How many entries one turn adds at most: what does not fit comes with the next.
 const ENTRIES_MOST: u64 = 256;
 /// Steps at once, when the plan says nothing.
 const PARALLEL: usize = 8;
-
-/// Values that are in the blob store and were needed before.
-#[derive(Default)]
-pub(crate) struct Blobs(Mutex<BTreeMap<Digest, Canon>>);
-
-impl Blobs {
-    pub(crate) fn get(&self, digest: &Digest) -> Option<Canon> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned()
-    }
-
-    pub(crate) fn put(&self, digest: Digest, value: Canon) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, value);
-    }
-}
 
 /// What a turn works with.
 pub(crate) struct Turn<'a> {
@@ -83,6 +75,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) looking: &'a BTreeSet<ResourceRef>,
     /// Whether new calls may be made.
     pub(crate) may_open: bool,
+    /// What the decision rested on, in a replay.
+    pub(crate) recorded: Option<&'a Outside>,
     pub(crate) blobs: &'a Blobs,
     pub(crate) lists: &'a Lists,
 }
@@ -388,11 +382,13 @@ impl Turn<'_> {
     ) -> Result<(), RunError> {
         let step = proposal.step.clone();
         let ask = Ask { proposal, timeout_ms };
-        match pipeline::open(self.desk, draft, ask, self.now) {
+        match pipeline::open(self.desk, draft, ask, self.recorded, self.now) {
             Ok(Opening::Started(prepared)) => made.prepared.push(*prepared),
             Ok(Opening::Refused) => {}
             Ok(Opening::Busy) => made.busy = true,
-            Err(RunError::Chain(ChainError::Admit(error))) => {
+            Err(RunError::Chain(ChainError::Admit(error)))
+                if !matches!(*error, AdmitError::Rehearsed) =>
+            {
                 self.fail(draft, &step, failing("not_admitted", &error.to_string()))?;
             }
             Err(error) => return Err(error),
@@ -569,29 +565,4 @@ fn refused(state: &State, step: &StepId) -> bool {
 
 fn expression(error: &EvalError) -> Failing {
     failing("expression_failed", &error.to_string())
-}
-
-/// Results by step, noting the blobs that are not here yet.
-struct Lookup<'a> {
-    facts: &'a Facts,
-    blobs: &'a Blobs,
-    missing: Mutex<Vec<Digest>>,
-}
-
-impl Results for Lookup<'_> {
-    fn result(&self, step: &StepId) -> Option<StepResult> {
-        let recorded = self.facts.result(step)?;
-        let value = match &recorded.content {
-            Content::Inline(value) => value.clone(),
-            Content::Blob(blob) => match self.blobs.get(&blob.sha256) {
-                Some(value) => value,
-                None => {
-                    let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-                    missing.push(blob.sha256);
-                    return None;
-                }
-            },
-        };
-        Some(StepResult { value, skipped: recorded.skipped })
-    }
 }

@@ -125,11 +125,11 @@ async fn ask(desk: &Desk, verifier: &Verifier, call: Call) -> Result<Reply, Stri
 
 fn may_look(desk: &Desk, changed: &Changed, verifier: &Verifier) -> Result<(), String> {
     let tool = &changed.proposal.tool;
-    if desk.writ.is_err() || !desk.state_at_claim.writ().is_some_and(|(_, writ)| writ.allows(tool))
-    {
+    let registry = desk.shared.registry();
+    let writ = desk.state_at_claim.writ();
+    if desk.writ(registry.as_deref()).is_err() || !writ.is_some_and(|(_, writ)| writ.allows(tool)) {
         return Err(format!("the writ does not allow `{tool}` any more"));
     }
-    let registry = desk.shared.registry();
     let takes = std::iter::once(tool).chain(verifier.tool());
     for tool in takes {
         if let Some(frozen) = desk.frozen(tool, registry.as_deref()) {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use gesta_core::digest::Digest;
 use gesta_core::document::Environment;
 use gesta_core::ids::{TrajectoryId, WorkerId};
 use gesta_core::keys::PrivateKey;
@@ -19,11 +18,12 @@ use tokio::time::Instant;
 
 use crate::budgets::{self, Budgets};
 use crate::clock::Pulse;
-use crate::desk::{COMPILER, Event, Listener, Options, Shared};
+use crate::desk::{COMPILER, Event, Listener, Shared};
 use crate::error::RunError;
 use crate::in_force::InForce;
 use crate::limits;
 use crate::notify;
+use crate::options::Options;
 use crate::presence::Presence;
 use crate::rules::Rules;
 use crate::runner::{self, Left};
@@ -55,8 +55,6 @@ pub struct Setup {
     pub catalogue: Arc<Catalogue>,
     /// The registry that says whose signature counts and what is frozen.
     pub registry: Option<TrajectoryId>,
-    /// The digest of the configuration.
-    pub config: Digest,
     /// How it behaves.
     pub options: Options,
     /// Who hears what happens.
@@ -87,14 +85,7 @@ impl Worker {
         let key = Signer::new(&key)?;
         let presence = setup.presence.as_ref().map(|directory| Presence::begin(directory, &worker));
         let presence = presence.transpose()?.map(Arc::new);
-        let mut rules = BTreeMap::new();
-        for tool in catalogue.iter() {
-            let compiled = Rules::of(tool.manifest()).map_err(|error| RunError::Rule {
-                tool: tool.name().clone(),
-                why: error.to_string(),
-            })?;
-            rules.insert(tool.name().clone(), compiled);
-        }
+        let rules = Rules::of_all(&catalogue)?;
         let sent = Instant::now();
         let profile = Profile {
             tools: catalogue.iter().map(|tool| tool.name().clone()).collect(),
@@ -104,10 +95,12 @@ impl Worker {
         };
         let store_now = store.heartbeat(&worker, &profile, options.lease_ms).await?;
         let listening = store.listen();
-        // Decisions name the catalogue by its digest; whoever checks one must find the content.
+        // Decisions name the catalogue and the options by their digests; whoever checks one must find
+        // the content.
         store.put_blob(catalogue.canonical().as_bytes()).await?;
+        let config = store.put_blob(options.canonical()?.as_bytes()).await?.sha256;
         let state = registry_state(&store, setup.registry).await?;
-        let in_force = InForce::read(&*store, state.as_deref(), &catalogue, setup.config).await?;
+        let in_force = InForce::read(&*store, state.as_deref(), &catalogue, config).await?;
         let shared = Arc::new(Shared {
             pulse: Pulse::new(store_now, sent, options.lease_ms),
             budgets: Budgets::of(&worker)?,
@@ -117,7 +110,7 @@ impl Worker {
             guardian,
             catalogue,
             verifies: rules.values().any(Rules::verifies),
-            rules,
+            rules: Arc::new(rules),
             in_force: RwLock::new(Arc::new(in_force)),
             options,
             listener,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use gesta_core::digest::EntryId;
-use gesta_core::entry::{Author, Body, Entry, EntryError, Head};
+use gesta_core::entry::{Author, Body, Entry, EntryError, Head, Payload};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::Admitted;
 use gesta_core::state::{Admission, AdmitError, Illegal, State};
@@ -104,11 +104,60 @@ impl Follow for () {
 pub struct Draft<F> {
     admission: Admission,
     view: F,
+    rehearsal: Option<Rehearsal>,
+}
+
+/// Nothing yet, or the first entry that was to be added.
+enum Rehearsal {
+    Begun,
+    Over(Box<Rehearsed>),
+}
+
+/// An entry as it would have been added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rehearsed {
+    /// When.
+    pub at: UnixMs,
+    /// By whom.
+    pub by: Author,
+    /// What.
+    pub body: Body,
 }
 
 impl<F: Follow> Draft<F> {
+    /// A draft that takes note of the first entry that is to be added and lets none in: whoever replays
+    /// sees what would have been appended, from the very code that appends.
+    pub fn rehearsal(state: &State, view: F) -> Self {
+        Self { admission: state.admit(), view, rehearsal: Some(Rehearsal::Begun) }
+    }
+
+    /// A draft that lets in what is legal, and is never appended: slower than a rehearsal, and true to
+    /// what follows when something is refused.
+    pub fn trial(state: &State, view: F) -> Self {
+        Self { admission: state.admit(), view, rehearsal: None }
+    }
+
+    /// The first entry that was to be added, if there was one.
+    pub fn first(self) -> Option<Rehearsed> {
+        match self.rehearsal {
+            Some(Rehearsal::Over(rehearsed)) => Some(*rehearsed),
+            Some(Rehearsal::Begun) => None,
+            None => self.admission.entries().first().map(|entry| {
+                let Payload { at, by, body, .. } = entry.payload().clone();
+                Rehearsed { at, by, body }
+            }),
+        }
+    }
+
     /// Adds an entry. A refused one changes nothing, and others may still be added.
     pub fn push(&mut self, at: UnixMs, by: Author, body: Body) -> Result<&Entry, AdmitError> {
+        if let Some(rehearsal) = &mut self.rehearsal {
+            if matches!(rehearsal, Rehearsal::Begun) {
+                let at = at.max(self.admission.state().at());
+                *rehearsal = Rehearsal::Over(Box::new(Rehearsed { at, by, body }));
+            }
+            return Err(AdmitError::Rehearsed);
+        }
         let entry = self.admission.push(at, by, body)?;
         self.view.follow(entry);
         Ok(entry)
@@ -212,9 +261,10 @@ impl<F: Follow> Chain<F> {
         mut meanwhile: impl FnMut(&T),
     ) -> Result<Written<T>, E> {
         for _ in 0..REBUILDS {
-            let mut draft = Draft { admission: self.state.admit(), view: self.view.clone() };
+            let (admission, view) = (self.state.admit(), self.view.clone());
+            let mut draft = Draft { admission, view, rehearsal: None };
             let made = build(&mut draft)?;
-            let Draft { admission, view } = draft;
+            let Draft { admission, view, .. } = draft;
             let Some((admitted, next)) = admission.finish() else {
                 return Ok(Written { entries: Vec::new(), made });
             };
@@ -258,6 +308,20 @@ async fn settle(store: &dyn Store, admitted: &Admitted) -> Result<Head, AppendEr
         };
     }
     outcome
+}
+
+/// What a trajectory was after one of its entries, and a view of it.
+pub async fn as_of<F: Follow + Default>(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    entry: EntryId,
+) -> Result<(State, F), ChainError> {
+    fold(store, trajectory, Some(entry)).await
+}
+
+/// A stored entry, read and checked.
+pub fn read_entry(trajectory: TrajectoryId, stored: &StoredEntry) -> Result<Entry, ChainError> {
+    read(trajectory, stored)
 }
 
 /// Boxed, since the fold of a branch begins with that of its source.

@@ -20,7 +20,7 @@ mod rations;
 pub mod sqlite;
 
 pub use accounts::{Account, AccountRow, Draw, Drawn};
-pub use chain::{Chain, ChainError, Draft, Follow, Written};
+pub use chain::{Chain, ChainError, Draft, Follow, Rehearsed, Written, as_of, read_entry};
 pub use error::{AppendError, StoreError};
 pub use news::{Hearing, Listening, News};
 pub use outbox::{NoticeRow, Tried};

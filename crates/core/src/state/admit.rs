@@ -72,6 +72,11 @@ impl Admission {
         self.under.get_or_insert((trajectory, head));
     }
 
+    /// What was added so far.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
     /// The state with everything added so far.
     pub fn state(&self) -> &State {
         &self.state

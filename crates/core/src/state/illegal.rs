@@ -232,4 +232,7 @@ pub enum AdmitError {
     /// It is not an entry.
     #[error(transparent)]
     Entry(#[from] EntryError),
+    /// It was to be seen, and not to be let in.
+    #[error("the entry was rehearsed, and nothing was appended")]
+    Rehearsed,
 }

@@ -162,7 +162,7 @@ impl Scene {
         let refusal = match trial.push(self.now, by, body) {
             Ok(_) => None,
             Err(AdmitError::Illegal(illegal)) => Some(illegal.why),
-            Err(AdmitError::Entry(error)) => panic!("not an entry: {error}"),
+            Err(error) => panic!("not an entry: {error}"),
         };
         assert_eq!(refusal, Some(why), "`{kind}`");
         assert!(trial.state() == self.state(), "a refused `{kind}` left a trace");

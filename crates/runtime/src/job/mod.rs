@@ -35,6 +35,7 @@ pub use mermaid::mermaid;
 pub use names::References;
 pub use problem::{Problem, Problems};
 pub use scope::{EvalError, Results, Scope, StepResult};
+pub(crate) use spec::retry;
 pub use spec::{
     ANSWER, CallSpec, DelegateSpec, JobFacts, OnCancel, OnFailure, Spec, UndoSpec, Work,
 };

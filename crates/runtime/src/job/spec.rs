@@ -224,7 +224,7 @@ pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 /// Retries as a plan keeps them: in one spelling, that of milliseconds. A manifest has others.
-mod retry {
+pub(crate) mod retry {
     use std::num::NonZeroU32;
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -241,7 +241,7 @@ mod retry {
         max_backoff_ms: u64,
     }
 
-    pub(super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         retry: &Option<Retry>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -254,7 +254,7 @@ mod retry {
         kept.serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Retry>, D::Error> {
         let kept = Kept::deserialize(deserializer)?;

@@ -34,7 +34,11 @@ const MAX_ATTEMPTS: u32 = 100;
 const MAX_RISK: u8 = 100;
 /// A catalogue of a few thousand tools. Deeper than a document of the chain, because each schema
 /// may be that deep already.
-const LIMITS: Limits = Limits { max_bytes: 64 << 20, max_depth: Limits::DEFAULT.max_depth + 8 };
+pub(super) const LIMITS: Limits =
+    Limits { max_bytes: 64 << 20, max_depth: Limits::DEFAULT.max_depth + 8 };
+
+/// The type of the document.
+pub(super) const TYPE: &str = "gesta.catalogue.v0";
 
 /// The tools that a worker has.
 #[derive(Debug)]
@@ -50,6 +54,12 @@ impl Catalogue {
     /// An empty catalogue, to be filled.
     pub fn builder() -> CatalogueBuilder {
         CatalogueBuilder::default()
+    }
+
+    /// Tools that are only on record.
+    pub(super) fn unreachable(tools: BTreeMap<ToolName, Tool>, canonical: Canon) -> Self {
+        let digest = Digest::of(canonical.as_bytes());
+        Self { tools, verifiers: BTreeMap::new(), canonical, digest, unpinned: Vec::new() }
     }
 
     /// A tool by its name.
@@ -525,7 +535,7 @@ fn canonical(
     }
     let document = Document {
         tools: tools.iter().map(|(name, tool)| (name, tool.canonical())).collect(),
-        type_: "gesta.catalogue.v0",
+        type_: TYPE,
         verifiers: verifiers.iter().map(|(name, verifier)| (name, verifier.canonical())).collect(),
     };
     let bytes = json::to_canonical_within(&document, LIMITS)?;

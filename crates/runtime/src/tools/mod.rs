@@ -11,6 +11,7 @@ mod manifest;
 mod mcp;
 mod pins;
 mod process;
+mod recorded;
 mod schema;
 mod secrets;
 mod shapes;

@@ -144,6 +144,28 @@ impl Turn<'_> {
         self.call(draft, step, fan.call, Some(item), made)
     }
 
+    /// One item of a fan-out whose list is fixed.
+    pub(super) fn nth(
+        &self,
+        draft: &mut Draft<Facts>,
+        step: &StepId,
+        fan: &Fan<'_>,
+        index: u64,
+        made: &mut Made,
+    ) -> Result<(), RunError> {
+        let node = step.node();
+        let content = items_of(&node).and_then(|items| draft.view().result(&items).cloned());
+        let Some(content) = content.map(|recorded| recorded.content) else { return Ok(()) };
+        let Some((list, _)) = self.list(&node, &content, made) else { return Ok(()) };
+        match draft.state().step(step).map(|step| &step.status) {
+            Some(Status::Unknown { .. }) => self.work(draft, step, made),
+            _ => match list.get(usize_of(index)) {
+                Some(item) => self.item(draft, step, fan, (index, item), made),
+                None => Ok(()),
+            },
+        }
+    }
+
     /// Puts the results of a fan-out together.
     fn gather(
         &self,

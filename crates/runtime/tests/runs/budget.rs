@@ -269,7 +269,7 @@ async fn failing_writes_never_make_a_tenant_exceed() {
             for number in 1..=4 {
                 scene.submit(number, ONE, &[]).await;
             }
-            let faults = Box::new(move |write: u64| (write == at + 2).then_some(fault));
+            let faults = Box::new(move |write: u64| (write == at + 3).then_some(fault));
             let inner = Arc::clone(&scene.store);
             let store: Arc<dyn Store> = Arc::new(FaultyStore::new(inner, faults));
             scene.options.lease_ms = 5_000;

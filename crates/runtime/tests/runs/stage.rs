@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use gesta_core::digest::Digest;
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::sample::Cast;
@@ -13,7 +12,7 @@ use gesta_runtime::{Left, RunError, Setup, Spool, Worker};
 use gesta_store::Store;
 use tokio::sync::watch;
 
-use crate::scene::{REGISTRY, Scene, keyring, verified};
+use crate::scene::{REGISTRY, Scene, keyring, replayed, verified};
 
 impl Scene {
     /// The same place with other tools.
@@ -54,7 +53,6 @@ impl Scene {
             guardian: None,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(REGISTRY),
-            config: Digest::of(b"test"),
             options: self.options.clone(),
             listener: None,
             spool,
@@ -83,6 +81,9 @@ impl Scene {
     /// What is in the store, verified as an outsider would.
     pub(crate) async fn ran(&self, trajectory: TrajectoryId) -> Ran {
         let entries = verified(&*self.store, trajectory, &keyring(&self.cast)).await.unwrap();
+        if let Err(why) = replayed(&self.store, trajectory).await {
+            panic!("{trajectory} does not replay: {why}");
+        }
         Ran { entries }
     }
 }

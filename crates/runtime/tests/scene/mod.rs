@@ -18,6 +18,7 @@ use gesta_core::verification::Verifier;
 use gesta_policy::{PolicyDocument, PolicyFile};
 use gesta_runtime::authority;
 use gesta_runtime::jobs::{self, Submission, Submitted};
+use gesta_runtime::replay::{Asked, Library, Report, Session, replay};
 use gesta_runtime::tools::Catalogue;
 use gesta_runtime::{Options, job};
 use gesta_store::memory::MemoryStore;
@@ -159,6 +160,24 @@ async fn found_registry(store: &Arc<dyn Store>, cast: &Cast) {
         })
         .await
         .unwrap();
+}
+
+/// Derives a whole chain again, and says what does not come out as it is recorded.
+pub(crate) async fn replayed(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+) -> Result<Report, String> {
+    let mut library = Library::new(Arc::clone(store));
+    let asked = Asked::default();
+    let (report, _) = replay(&mut library, trajectory, &asked, &mut |_| ())
+        .await
+        .map_err(|error| error.to_string())?;
+    match &report.session {
+        Session::Complete if report.run_hash.is_none_or(|hash| hash == report.replay_hash) => {
+            Ok(report)
+        }
+        other => Err(format!("{other:#?}")),
+    }
 }
 
 /// Reads a whole chain and verifies it with signatures.

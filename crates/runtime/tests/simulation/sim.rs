@@ -7,7 +7,6 @@ use std::time::Duration;
 use gesta_core::amounts::Amounts;
 use gesta_core::body::external_key;
 use gesta_core::content::Content;
-use gesta_core::digest::Digest;
 use gesta_core::document::{ResolutionVerdict, Settlement};
 use gesta_core::ids::{Principal, StepId, TrajectoryId};
 use gesta_core::json::Canon;
@@ -26,7 +25,7 @@ use crate::auditor::{audit, crowded};
 use crate::authority;
 use crate::hostile::{Cas, Health, Hostile, pass};
 use crate::outside::{CLASSES, Outside};
-use crate::scene::{REGISTRY, Scene, keyring, verified};
+use crate::scene::{REGISTRY, Scene, keyring, replayed, verified};
 
 /// How long the trouble lasts, in virtual time.
 const TROUBLE: Duration = Duration::from_secs(40);
@@ -98,6 +97,9 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
                 continue;
             }
         };
+        if let Err(why) = replayed(&scene.store, trajectory).await {
+            wrong.push(format!("{trajectory} does not replay: {why}"));
+        }
         let ledger = outside.ledger.lock().unwrap();
         for what in authority::audit(&chain, &record) {
             wrong.push(format!("{trajectory}: {what}\n{}", told(&chain)));
@@ -199,7 +201,6 @@ impl Life {
                 guardian: None,
                 catalogue: Arc::new(self.outside.tools(&health, lacks)),
                 registry: Some(REGISTRY),
-                config: Digest::of(b"test"),
                 options: self.scene.options.clone(),
                 listener: crate::number("GESTA_SIM_SEED").map(|_| notes()),
                 spool: None,

@@ -1,0 +1,468 @@
+//! From an entry to the part of a turn that must have written it, and what that part writes now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+use gesta_core::amounts::Amounts;
+use gesta_core::body::{
+    Attempt, Check, Checkpoint, Commit, Failure, InDoubt, Mandate, Origin, Plan, Rejection,
+};
+use gesta_core::content::Content;
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::{Certainty, Decision, EffectReport, Outcome, Permit, Receipt};
+use gesta_core::entry::{Author, Body, Entry};
+use gesta_core::guardian::{self, Allowance};
+use gesta_core::ids::{StepId, ToolName};
+use gesta_core::json::Canon;
+use gesta_core::signed::{Document as _, Signed};
+use gesta_core::state::Act;
+use gesta_core::temporal::{Pace, Whose};
+use gesta_core::time::UnixMs;
+use gesta_core::verification::{SignedRef, signed};
+use gesta_core::world::ResourceRef;
+use gesta_store::{Draft, Rehearsed};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::library::Recorded;
+use super::{Divergence, Player};
+use crate::decide::Outside;
+use crate::desk::{Desk, OUTPUT_LIMITS, Shared};
+use crate::error::RunError;
+use crate::pipeline::{Ended, How};
+use crate::signer::Signer;
+use crate::turn::{Made, Part, Turn};
+
+/// How often a part is tried again with values that it lacked.
+const TRIES: usize = 64;
+
+/// What became of an entry.
+pub(super) enum Derived {
+    /// It came out as it is recorded.
+    Same,
+    /// It came from outside.
+    Given,
+    /// It came out otherwise.
+    Other(Box<Divergence>),
+    /// Something that it rests on is not at hand.
+    Missing(String),
+}
+
+/// A part of a turn, with the time and the outside of then.
+struct Scene<'a> {
+    part: Part<'a>,
+    now: UnixMs,
+    outside: Outside,
+    /// Whether what is refused matters, so that entries must really be let in.
+    trial: bool,
+}
+
+impl<'a> Scene<'a> {
+    fn of(part: Part<'a>, now: UnixMs) -> Self {
+        let outside =
+            Outside { account: None, dispatch_by: UnixMs(0), frozen: None, pace: Vec::new() };
+        Self { part, now, outside, trial: false }
+    }
+}
+
+impl Player<'_> {
+    /// A worker takes the trajectory: what it had, as far as its decisions rest on it.
+    pub(super) async fn sit_down(
+        &mut self,
+        attempt: &Attempt,
+        entry: &Entry,
+    ) -> Result<Result<(), String>, RunError> {
+        let recorded = match self.library.environment(attempt.environment).await? {
+            Ok(recorded) => recorded,
+            Err(why) => return Ok(Err(why)),
+        };
+        let mandate = self.facts.mandate().ok_or(RunError::NotBegun)?.clone();
+        self.other = match &self.asked.what_if {
+            None => None,
+            Some(what_if) => match what_if.instead_of(&recorded) {
+                Ok(other) => self.desk(&other, &mandate, entry),
+                Err(why) => return Ok(Err(why)),
+            },
+        };
+        self.desk = self.desk(&recorded, &mandate, entry);
+        Ok(Ok(()))
+    }
+
+    fn desk(&self, recorded: &Recorded, mandate: &Mandate, entry: &Entry) -> Option<Arc<Desk>> {
+        let Recorded { tools, in_force, options, .. } = recorded.clone();
+        let Author::Worker { attempt, worker } = entry.payload().by.clone() else { return None };
+        // Stands for the worker's keys until a document names them.
+        let key = mandate.writs.first()?.doc().key;
+        let store = Arc::clone(&self.library.store);
+        let shared = Shared::of_record(store, worker, key, tools, (Arc::clone(&in_force), options));
+        let claimed = (0, attempt, in_force);
+        Some(Arc::new(Desk::new(Arc::new(shared), claimed, &self.state, mandate)))
+    }
+
+    /// Derives an entry from what was before it.
+    pub(super) async fn derive(&mut self, entry: &Entry) -> Result<Derived, RunError> {
+        let payload = entry.payload();
+        match &payload.body {
+            Body::Plan(plan) => return Ok(self.plan(entry, plan)?),
+            Body::Checkpoint(_) => {
+                let body = Checkpoint { world: self.state.world().digest() };
+                return Ok(compared(entry, Some(rehearsed(entry, Body::Checkpoint(body.into())))));
+            }
+            _ => {}
+        }
+        if !matches!(payload.by, Author::Worker { .. }) {
+            return Ok(Derived::Given);
+        }
+        let at = payload.at;
+        let scene = match &payload.body {
+            Body::Started(started) => {
+                let permit = Some(started.permit.doc());
+                return self.decided(entry, &started.decision, permit).await;
+            }
+            Body::PendingApproval(pending) => {
+                return self.decided(entry, &pending.decision, None).await;
+            }
+            Body::Rejection(rejection) => return self.rejected(entry, rejection).await,
+            Body::Commit(commit) => match &commit.origin {
+                Origin::Effect { receipt, started, .. } => {
+                    return self.committed(entry, commit, receipt, *started).await;
+                }
+                Origin::Computed | Origin::Skipped | Origin::RecordedFrom { .. } => {
+                    Scene::of(Part::Work(&commit.step), at)
+                }
+                Origin::Woken { .. } => Scene::of(Part::Woken(&commit.step), at),
+            },
+            Body::Failure(failure) => return self.failed(entry, failure).await,
+            Body::InDoubt(doubt) => return self.doubted(entry, doubt).await,
+            Body::Waiting(waiting) => Scene::of(Part::Work(&waiting.step), at),
+            Body::Timer(timer) => Scene::of(Part::Timer(&timer.step), at),
+            Body::Delegation(delegation) => Scene::of(Part::Work(&delegation.step), at),
+            Body::Compensation(_) => Scene::of(Part::Whole(Act::Compensate), at),
+            Body::Completed(_) => Scene::of(Part::Whole(Act::Complete), at),
+            Body::Failed(_) => Scene::of(Part::Whole(Act::EndFailed), at),
+            Body::Cancelled(_) => Scene::of(Part::Whole(Act::EndCancelled), at),
+            _ => return Ok(Derived::Given),
+        };
+        self.perform(entry, scene).await
+    }
+
+    /// A plan is named by the hash of its steps.
+    fn plan(&self, entry: &Entry, plan: &Plan) -> Result<Derived, RunError> {
+        let body = Plan { hash: Plan::hash_of(&plan.steps)?, ..plan.clone() };
+        Ok(compared(entry, Some(rehearsed(entry, Body::Plan(Box::new(body))))))
+    }
+
+    async fn rejected(
+        &mut self,
+        entry: &Entry,
+        rejection: &Rejection,
+    ) -> Result<Derived, RunError> {
+        let (decision, step) = (rejection.decision.doc(), &rejection.proposal.step);
+        let part = match decision.trace.first().map(|stage| stage.stage.as_str()) {
+            Some("approval") => Part::Unapproved(step),
+            Some("delegation") => Part::Work(step),
+            _ => return self.decided(entry, &rejection.decision, None).await,
+        };
+        if let Err(why) = self.under(decision).await? {
+            return Ok(Derived::Missing(why));
+        }
+        let trial = matches!(part, Part::Work(_));
+        self.perform(entry, Scene { trial, ..Scene::of(part, decision.at) }).await
+    }
+
+    /// A decision is reached again, on what it was reached on then.
+    async fn decided(
+        &mut self,
+        entry: &Entry,
+        decision: &Signed<Decision>,
+        permit: Option<&Permit>,
+    ) -> Result<Derived, RunError> {
+        let doc = decision.doc();
+        if let Err(why) = self.under(doc).await? {
+            return Ok(Derived::Missing(why));
+        }
+        let Some(desk) = self.desk.clone() else { return Ok(nobody()) };
+        let tool = tool_of(entry);
+        let outside = self.outside(&desk, doc, permit, tool);
+        self.decisions += 1;
+        if let Some(other) = self.other.clone() {
+            self.decide_otherwise(entry, doc, (&other, &outside)).await?;
+        }
+        self.perform(entry, Scene { outside, ..Scene::of(Part::Work(&doc.step), doc.at) }).await
+    }
+
+    /// What the decision says it found outside.
+    fn outside(
+        &self,
+        desk: &Desk,
+        decision: &Decision,
+        permit: Option<&Permit>,
+        tool: Option<&ToolName>,
+    ) -> Outside {
+        #[derive(Deserialize)]
+        struct Frozen {
+            frozen: String,
+        }
+        #[derive(Deserialize)]
+        struct Account {
+            account: Allowance,
+        }
+        let registry = desk.shared.registry();
+        let registry = registry.as_ref().map(|state| state.registry());
+        let by_registry =
+            tool.is_some_and(|tool| guardian::frozen_by(tool, &self.state, registry).is_some());
+        let frozen: Option<Frozen> = found(decision, "tool").filter(|_| !by_registry);
+        let account: Option<Account> = found(decision, "budget");
+        let recorded: Vec<Pace> = found(decision, "temporal").unwrap_or_default();
+        // What the chain holds is counted again; what other trajectories did is on record.
+        let starts = self.facts.starts();
+        let own =
+            desk.shared.options.temporal.trajectory.iter().map(|rule| {
+                Pace::of(*rule, Whose::Trajectory, starts.iter().copied(), decision.at)
+            });
+        let others = recorded.into_iter().filter(|pace| pace.whose == Whose::Principal);
+        Outside {
+            account: account.map(|account| account.account),
+            dispatch_by: permit.map_or(UnixMs(0), |permit| permit.dispatch_by),
+            frozen: frozen.map(|frozen| frozen.frozen),
+            pace: own.chain(others).collect(),
+        }
+    }
+
+    /// The registry as the decision names it.
+    async fn under(&mut self, decision: &Decision) -> Result<Result<(), String>, RunError> {
+        let registry = self.facts.mandate().and_then(|mandate| mandate.registry.clone());
+        let state = match (decision.registry, registry) {
+            (None, _) => None,
+            (Some(_), None) => {
+                return Ok(Err("a decision names a registry, and its job does not".to_owned()));
+            }
+            (Some(head), Some(registry)) => {
+                match self.library.registry(registry.trajectory, head).await? {
+                    Ok(state) => Some(state),
+                    Err(why) => return Ok(Err(why)),
+                }
+            }
+        };
+        for desk in self.desk.iter().chain(&self.other) {
+            let mut known = desk.shared.registry.write().unwrap_or_else(PoisonError::into_inner);
+            known.clone_from(&state);
+        }
+        Ok(Ok(()))
+    }
+
+    async fn committed(
+        &mut self,
+        entry: &Entry,
+        commit: &Commit,
+        receipt: &Signed<Receipt>,
+        started: EntryId,
+    ) -> Result<Derived, RunError> {
+        let Origin::Effect { evidence, .. } = &commit.origin else { return Ok(Derived::Given) };
+        let value = match (evidence, &commit.observation) {
+            (Some(_), _) => Canon::null(),
+            (None, Content::Inline(value)) => value.clone(),
+            (None, Content::Blob(blob)) => match self.fetch(blob.sha256).await? {
+                Ok(value) => value,
+                Err(why) => return Ok(Derived::Missing(why)),
+            },
+        };
+        let observation = commit.observation.clone();
+        let how = How::Succeeded { value, observation, cost: commit.cost };
+        let now = receipt.doc().at;
+        self.settled(entry, &commit.step, (started, how), evidence.as_deref(), now).await
+    }
+
+    async fn failed(&mut self, entry: &Entry, failure: &Failure) -> Result<Derived, RunError> {
+        let Failure { certainty, cost, error, outcome, output, .. } = failure.clone();
+        let now = failure.receipt.doc().at;
+        let Some(started) = failure.started else {
+            let scene = Scene { trial: true, ..Scene::of(Part::Work(&failure.step), now) };
+            return self.perform(entry, scene).await;
+        };
+        let how = if failure.dispatched {
+            let since = now.max(self.state.at()).0;
+            let retry_after_ms = failure.retry_at.map_or(0, |at| at.0.saturating_sub(since));
+            let retryable = outcome == Outcome::RetryableFailure;
+            How::Failed { certainty, retryable, cost, error, retry_after_ms, output }
+        } else {
+            How::TurnedAway(error)
+        };
+        let evidence = failure.evidence.as_deref();
+        self.settled(entry, &failure.step, (started, how), evidence, now).await
+    }
+
+    async fn doubted(&mut self, entry: &Entry, doubt: &InDoubt) -> Result<Derived, RunError> {
+        let InDoubt { known, output, started, step } = doubt;
+        let now = entry.payload().at;
+        match known.code.as_str() {
+            // What has arrived says so by itself.
+            "reported" | "delta_does_not_apply" => return Ok(Derived::Given),
+            "not_sent_again" => {
+                return self.perform(entry, Scene::of(Part::Work(step), now)).await;
+            }
+            _ => {}
+        }
+        let how = How::Failed {
+            certainty: Certainty::Unknown,
+            retryable: false,
+            cost: Amounts::default(),
+            error: known.clone(),
+            retry_after_ms: 0,
+            output: *output,
+        };
+        self.settled(entry, step, (*started, how), None, now).await
+    }
+
+    /// A call is settled again.
+    async fn settled(
+        &mut self,
+        entry: &Entry,
+        step: &StepId,
+        (started, how): (EntryId, How),
+        evidence: Option<&Signed<EffectReport>>,
+        now: UnixMs,
+    ) -> Result<Derived, RunError> {
+        let Some(asked) = self.facts.asked(step) else { return Ok(compared(entry, None)) };
+        let proposal = (*asked.proposal).clone();
+        let ended = Ended { step: step.clone(), started, proposal, at: now, how };
+        self.perform(entry, Scene::of(Part::Settle(&ended, evidence), now)).await
+    }
+
+    /// Plays a scene, and compares what it writes with what is recorded.
+    async fn perform(&mut self, entry: &Entry, scene: Scene<'_>) -> Result<Derived, RunError> {
+        let Some(desk) = self.desk.clone() else { return Ok(nobody()) };
+        stand_in(&desk, &entry.payload().body);
+        match self.play_out(&desk, &scene).await? {
+            Ok(written) => Ok(compared(entry, written)),
+            Err(why) => Ok(Derived::Missing(why)),
+        }
+    }
+
+    /// The first entry that a scene writes, with every value that it asks for.
+    async fn play_out(
+        &mut self,
+        desk: &Desk,
+        scene: &Scene<'_>,
+    ) -> Result<Result<Option<Rehearsed>, String>, RunError> {
+        for _ in 0..TRIES {
+            let view = self.facts.clone();
+            let mut draft = if scene.trial {
+                Draft::trial(&self.state, view)
+            } else {
+                Draft::rehearsal(&self.state, view)
+            };
+            let made = self.turn(desk, scene).rehearse(&mut draft, &scene.part)?;
+            let written = draft.first();
+            let Made { wanted, to_keep, .. } = made;
+            if written.is_some() || (wanted.is_empty() && to_keep.is_empty()) {
+                return Ok(Ok(written));
+            }
+            for value in to_keep {
+                self.blobs.put(Digest::of(value.as_bytes()), value);
+            }
+            for digest in wanted {
+                if let Err(why) = self.fetch(digest).await? {
+                    return Ok(Err(why));
+                }
+            }
+        }
+        Ok(Err("a step asks for ever more values".to_owned()))
+    }
+
+    fn turn<'t>(&'t self, desk: &'t Desk, scene: &'t Scene<'_>) -> Turn<'t> {
+        static NONE: (BTreeSet<EntryId>, BTreeMap<ResourceRef, Check>, BTreeSet<ResourceRef>) =
+            (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
+        Turn {
+            desk,
+            now: scene.now,
+            ended: &[],
+            answers: &[],
+            reports: &[],
+            delivered: &[],
+            running: &NONE.0,
+            probed: &NONE.0,
+            findings: &NONE.1,
+            looking: &NONE.2,
+            may_open: true,
+            recorded: Some(&scene.outside),
+            blobs: &self.blobs,
+            lists: &self.lists,
+        }
+    }
+
+    /// A value from the blob store.
+    async fn fetch(&mut self, digest: Digest) -> Result<Result<Canon, String>, RunError> {
+        if let Some(known) = self.blobs.get(&digest) {
+            return Ok(Ok(known));
+        }
+        let Some(bytes) = self.library.store.blob(digest).await? else {
+            return Ok(Err(format!("the value {digest} is not at hand")));
+        };
+        let value = Canon::parse_within(&bytes, OUTPUT_LIMITS)?;
+        self.blobs.put(digest, value.clone());
+        Ok(Ok(value))
+    }
+
+    /// What would be decided under what is asked about, on the same inputs.
+    async fn decide_otherwise(
+        &mut self,
+        entry: &Entry,
+        decision: &Decision,
+        (desk, outside): (&Desk, &Outside),
+    ) -> Result<(), RunError> {
+        stand_in(desk, &entry.payload().body);
+        let outside = outside.clone();
+        let scene = Scene { outside, ..Scene::of(Part::Work(&decision.step), decision.at) };
+        let Ok(Some(written)) = self.play_out(desk, &scene).await? else { return Ok(()) };
+        if let Some(otherwise) = super::what_if::compare(entry, decision, &written.body) {
+            self.otherwise.push(otherwise);
+        }
+        Ok(())
+    }
+}
+
+/// What the desk signs again as it was signed then has the signature of then.
+fn stand_in(desk: &Desk, body: &Body) {
+    let signed = signed(body);
+    let receipts = |document: &&SignedRef<'_>| document.type_ == Receipt::TYPE;
+    let by = |signer: &Signer, of: Vec<&SignedRef<'_>>| {
+        if let Some(first) = of.first() {
+            let signed = of.iter().map(|document| (document.message(), document.signature()));
+            signer.stand_for(first.key, signed);
+        }
+    };
+    by(&desk.shared.key, signed.iter().filter(receipts).collect());
+    by(&desk.shared.guardian, signed.iter().filter(|document| !receipts(document)).collect());
+}
+
+/// What a stage of a decision says it found, if it says so in this form.
+pub(super) fn found<T: DeserializeOwned>(decision: &Decision, stage: &str) -> Option<T> {
+    let stage = decision.trace.iter().find(|found| found.stage == stage)?;
+    serde_json::from_str(stage.found.as_ref()?.as_str()).ok()
+}
+
+pub(super) fn tool_of(entry: &Entry) -> Option<&ToolName> {
+    match &entry.payload().body {
+        Body::Started(started) => Some(&started.proposal.tool),
+        Body::PendingApproval(pending) => Some(&pending.proposal.tool),
+        Body::Rejection(rejection) => Some(&rejection.proposal.tool),
+        _ => None,
+    }
+}
+
+fn rehearsed(entry: &Entry, body: Body) -> Rehearsed {
+    let payload = entry.payload();
+    Rehearsed { at: payload.at, by: payload.by.clone(), body }
+}
+
+fn compared(entry: &Entry, written: Option<Rehearsed>) -> Derived {
+    match Divergence::between(entry, written) {
+        None => Derived::Same,
+        Some(divergence) => Derived::Other(divergence),
+    }
+}
+
+fn nobody() -> Derived {
+    Derived::Missing("a worker wrote it before any had claimed the trajectory".to_owned())
+}
