@@ -8,8 +8,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     approvals, approve, budget, cancel, check, completions, confirm, demo, doctor, doubts, export,
-    freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, resolve, resume, run,
-    show, signal, submit, tools, tree, verify, worker, workers, writ,
+    freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, replay, resolve,
+    resume, run, show, signal, submit, tools, tree, verify, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -22,6 +22,7 @@ Exit codes:
   4  untrusted: intact, but signed by a key that is not trusted for it
   5  incomplete: something that is needed to tell is missing
   6  unreadable: damaged, or made by a newer gesta
+  7  diverged: a replay came out otherwise than it is recorded
   10 failed: the job has failed, or a tool is not what it declares
   11 cancelled: the job was cancelled
   12 in doubt: the job waits for an operator; see `gesta doubts`
@@ -129,6 +130,7 @@ pub(crate) enum Command {
     Log(log::Arguments),
     Show(show::Arguments),
     Tree(tree::Arguments),
+    Replay(replay::Arguments),
     Verify(verify::Arguments),
     Export(export::Arguments),
     Doctor(doctor::Arguments),
@@ -170,6 +172,7 @@ impl Command {
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
             Self::Tree(arguments) => tree::run(session, &arguments),
+            Self::Replay(arguments) => replay::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),

@@ -41,6 +41,12 @@ impl Toolbox {
         Self::build(builder, Some(workspace), None)
     }
 
+    /// The tools of a file that holds nothing else.
+    pub(crate) fn of_file(path: &Path) -> Result<Catalogue> {
+        let catalogue = file(builder()?, path)?.build();
+        Ok(catalogue.map_err(|error| refused(&error))?)
+    }
+
     /// The MCP servers of a workspace, to be asked what they offer.
     pub(crate) fn servers(workspace: &Workspace) -> Result<Vec<Asking>> {
         let builder = declared(builder()?, workspace)?;

@@ -334,6 +334,11 @@ impl Facts {
         })
     }
 
+    /// What calls have made of the world, resource by resource.
+    pub fn changed(&self) -> impl Iterator<Item = (&ResourceRef, &Arc<Changed>)> {
+        self.changed.iter()
+    }
+
     /// The nodes that a node needs, and those that they need, and so on.
     pub fn before(&self, node: &StepId) -> BTreeSet<StepId> {
         let mut before = BTreeSet::new();

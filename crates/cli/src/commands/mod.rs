@@ -22,6 +22,7 @@ pub(crate) mod log;
 pub(crate) mod notices;
 pub(crate) mod policy;
 pub(crate) mod quarantine;
+pub(crate) mod replay;
 pub(crate) mod resolve;
 pub(crate) mod resume;
 pub(crate) mod run;

@@ -6,6 +6,7 @@
 //! keys, decisions, permits, deltas, receipts, waits, retries, rollbacks, the end and its run hash.
 //! Whether signatures are genuine is for verification to say.
 
+mod confirm;
 mod derive;
 mod difference;
 mod library;
@@ -28,6 +29,7 @@ use crate::error::RunError;
 use crate::facts::Facts;
 use crate::turn::{Blobs, Lists};
 
+pub use confirm::confirm;
 pub use difference::Divergence;
 pub use library::Library;
 pub use what_if::{Change, Otherwise, WhatIf};

@@ -1,0 +1,359 @@
+//! `gesta replay`: would it happen again as it is recorded, and what would be otherwise under other rules.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+use gesta_core::body::{Check, CheckVerdict};
+use gesta_core::document::Verdict;
+use gesta_core::ids::TrajectoryId;
+use gesta_core::projection::TrajectoryKind;
+use gesta_core::state::State;
+use gesta_core::time::UnixMs;
+use gesta_runtime::replay::{self, Asked, Library, Otherwise, Report, Session as Played, WhatIf};
+use gesta_store::{Store, TrajectoryRow};
+use serde_json::{Value, json};
+
+use super::verify::bar;
+use crate::escape::visible_lines;
+use crate::output::counted;
+use crate::session::Session;
+use crate::toolbox::Toolbox;
+use crate::workshop::Workshop;
+use crate::{chains, moment, output, policies, reference, table};
+
+/// What `gesta` exits with when something came out otherwise than it is recorded.
+const DIVERGED: u8 = 7;
+/// What it exits with when something is not at hand.
+const INCOMPLETE: u8 = 5;
+/// How many changed decisions people are shown.
+const SHOWN: usize = 200;
+
+/// Derive trajectories again and compare; no tool is called
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Everything that can be derived is derived again by the code that runs jobs: arguments, keys, seeds,
+decisions, permits, deltas, retries, the end and its run hash. What came from outside is taken from
+the record. `gesta verify` says whether signatures hold; `replay` says whether what was signed
+follows.
+
+With `--policy` or `--tools` every recorded decision is reached once more under other rules, on the
+inputs of then: that is how a change of policy is reviewed before it ships.
+
+Examples:
+  gesta replay t_4f2a
+  gesta replay t_4f2a --until 17 --world
+  gesta replay t_4f2a --confirm
+  gesta replay --all --since 2026-11-09T00:00:00Z --policy stricter.cedar
+  gesta replay --all --tools gesta.next.toml --json | jq .otherwise")]
+pub(crate) struct Arguments {
+    /// The trajectories
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    trajectories: Vec<String>,
+    /// Every trajectory of the store
+    #[arg(long, conflicts_with = "trajectories")]
+    all: bool,
+    /// Of all, those that began at this time or later: 2026-11-16T09:30:00Z
+    #[arg(long, value_name = "TIME", value_parser = moment::parse, requires = "all")]
+    since: Option<UnixMs>,
+    /// Of all, those that began before this time
+    #[arg(long, value_name = "TIME", value_parser = moment::parse, requires = "all")]
+    before: Option<UnixMs>,
+    /// The last entry to replay, by its number
+    #[arg(long, value_name = "SEQ", conflicts_with = "all")]
+    until: Option<u64>,
+    /// Print the world as it stood then
+    #[arg(long, conflicts_with = "all")]
+    world: bool,
+    /// Ask the verifiers of the workspace whether the outside still agrees; nothing is changed
+    #[arg(long, conflicts_with_all = ["all", "until"])]
+    confirm: bool,
+    /// Decide under these policies instead; several files are one set
+    #[arg(long, value_name = "FILE")]
+    policy: Vec<PathBuf>,
+    /// Decide with the tools of this file instead
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
+}
+
+/// What one trajectory came to.
+struct Outcome {
+    report: Report,
+    state: State,
+    checks: Vec<Check>,
+}
+
+pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
+    let store = session.store()?;
+    let asked = Asked { until: arguments.until, what_if: what_if(arguments)? };
+    let rows = rows(session, &store, arguments)?;
+    let started = Instant::now();
+    let length = rows.iter().map(|row| row.head.seq + 1).sum();
+    let bar = bar(output::shows_progress(session.out.is_json()), length);
+    let mut library = Library::new(Arc::clone(&store));
+    let mut results = Vec::new();
+    let mut before = 0;
+    for row in &rows {
+        let mut progress = |entries: u64| bar.set_position(before + entries);
+        let replaying = replay::replay(&mut library, row.trajectory, &asked, &mut progress);
+        let (report, state) = session.wait(replaying)?;
+        let checks = if arguments.confirm { confirm(session, row.trajectory)? } else { Vec::new() };
+        before += row.head.seq + 1;
+        results.push(Outcome { report, state, checks });
+    }
+    bar.finish_and_clear();
+    let code = results.iter().map(exit_code).max().unwrap_or(0);
+    if session.out.is_json() {
+        session.out.document(&document(&results, arguments, &asked))?;
+        return Ok(code);
+    }
+    for result in &results {
+        print(session, result, arguments)?;
+    }
+    if asked.what_if.is_some() {
+        print_otherwise(session, &results)?;
+    }
+    let entries: u64 = results.iter().map(|result| result.report.entries).sum();
+    let took = started.elapsed().as_secs_f64();
+    Session::note(&format!("{} in {took:.2} s", counted(entries, "entry", "entries")));
+    Ok(code)
+}
+
+fn exit_code(result: &Outcome) -> u8 {
+    match &result.report.session {
+        Played::Complete if !hashes_agree(&result.report) => DIVERGED,
+        Played::Complete => 0,
+        Played::Diverged(_) => DIVERGED,
+        Played::Failed { .. } => INCOMPLETE,
+    }
+}
+
+fn hashes_agree(report: &Report) -> bool {
+    report.run_hash.is_none_or(|recorded| recorded == report.replay_hash)
+}
+
+/// What is to be replayed: the trajectories named, or all but registries in the time asked for.
+fn rows(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    arguments: &Arguments,
+) -> Result<Vec<TrajectoryRow>> {
+    let Arguments { all, since, before, .. } = arguments;
+    if *all {
+        let mut rows = session.wait(chains::all(store))?;
+        rows.retain(|row| {
+            let begun = row.summary.begun_at;
+            row.summary.kind != TrajectoryKind::Registry
+                && since.is_none_or(|since| begun >= since)
+                && before.is_none_or(|before| begun < before)
+        });
+        return Ok(rows);
+    }
+    let mut rows = Vec::new();
+    for text in &arguments.trajectories {
+        let id = session.wait(reference::trajectory(store, text))?;
+        rows.extend(session.wait(store.trajectory(id))?);
+    }
+    Ok(rows)
+}
+
+/// What to decide under instead.
+fn what_if(arguments: &Arguments) -> Result<Option<WhatIf>> {
+    let Arguments { policy, tools, .. } = arguments;
+    if policy.is_empty() && tools.is_none() {
+        return Ok(None);
+    }
+    let workspace = Session::find_workspace()?;
+    let roles = workspace.map(|workspace| workspace.config.policy.roles).unwrap_or_default();
+    let policies = match policy.as_slice() {
+        [] => None,
+        files => Some((policies::read(Path::new(""), files)?, roles)),
+    };
+    let tools = tools.as_deref().map(Toolbox::of_file).transpose()?.map(Arc::new);
+    Ok(Some(WhatIf { policies, tools }))
+}
+
+/// Whether the outside still agrees.
+fn confirm(session: &Session, trajectory: TrajectoryId) -> Result<Vec<Check>> {
+    let workspace = Session::workspace()?;
+    let tools = Toolbox::of(&workspace)?.catalogue;
+    let workshop = Workshop::open(session, workspace, tools)?;
+    Ok(session.wait(replay::confirm(&workshop, trajectory))?)
+}
+
+fn document(results: &[Outcome], arguments: &Arguments, asked: &Asked) -> Value {
+    let mut document = serde_json::Map::new();
+    let replays: Vec<Value> = results
+        .iter()
+        .map(|Outcome { report, state, checks }| {
+            let mut one = json!(report);
+            if let Some(fields) = one.as_object_mut() {
+                fields.remove("otherwise");
+                if arguments.world {
+                    fields.insert("resources".to_owned(), resources(state));
+                }
+                if arguments.confirm {
+                    fields.insert("checks".to_owned(), json!(checks));
+                }
+            }
+            one
+        })
+        .collect();
+    document.insert("replays".to_owned(), Value::Array(replays));
+    if asked.what_if.is_some() {
+        let otherwise: Vec<&Otherwise> = otherwise(results).collect();
+        document.insert("decisions".to_owned(), json!(decisions(results)));
+        document.insert("otherwise".to_owned(), json!(otherwise));
+    }
+    Value::Object(document)
+}
+
+fn resources(state: &State) -> Value {
+    let one = |(resource, value): (_, &gesta_core::world::Resource)| json!({ "resource": resource, "value": value.value, "version": value.version });
+    state.world().iter().map(one).collect()
+}
+
+fn otherwise(results: &[Outcome]) -> impl Iterator<Item = &Otherwise> {
+    results.iter().flat_map(|result| &result.report.otherwise)
+}
+
+fn decisions(results: &[Outcome]) -> u64 {
+    results.iter().map(|result| result.report.decisions).sum()
+}
+
+fn print(session: &mut Session, result: &Outcome, arguments: &Arguments) -> Result<()> {
+    let Report { trajectory, session: played, entries, derived, given, .. } = &result.report;
+    let (derived, given): (u64, u64) = (derived.values().sum(), given.values().sum());
+    let mut lines = Vec::new();
+    match played {
+        Played::Complete => {
+            let entries = counted(*entries, "entry", "entries");
+            lines.push(format!(
+                "{trajectory}  complete: {entries}, {derived} derived again, {given} from outside"
+            ));
+        }
+        Played::Diverged(found) => {
+            let of = found.step.as_ref().map(|step| format!(" of step `{step}`"));
+            lines.push(format!(
+                "{trajectory}  diverged at entry {} (`{}`{})",
+                found.seq,
+                found.kind,
+                of.unwrap_or_default()
+            ));
+            let shown = |value: &Option<Value>| {
+                value.as_ref().map_or_else(|| "nothing".to_owned(), Value::to_string)
+            };
+            if !found.pointer.is_empty() {
+                lines.push(format!("  at        {}", found.pointer));
+                lines.push(format!("  recorded  {}", shown(&found.recorded)));
+                lines.push(format!("  derived   {}", shown(&found.derived)));
+            }
+            lines.push(format!("  perhaps   {}", found.cause));
+        }
+        Played::Failed { seq, why } => {
+            lines.push(format!("{trajectory}  cannot be replayed from entry {seq} on: {why}"));
+        }
+    }
+    match (&result.report.run_hash, hashes_agree(&result.report)) {
+        (None, _) => {}
+        (Some(hash), true) => lines.push(format!("  run hash  {hash}, recorded and derived")),
+        (Some(hash), false) => {
+            lines.push(format!(
+                "  run hash  {hash} recorded, {} derived",
+                result.report.replay_hash
+            ));
+        }
+    }
+    if arguments.world {
+        lines.push(format!("  world     {}", result.report.world));
+        for (resource, value) in result.state.world().iter() {
+            lines.push(format!(
+                "    {}/{}  v{}  {}",
+                resource.type_, resource.id, value.version, value.value
+            ));
+        }
+    }
+    for check in &result.checks {
+        let verdict = match check.verdict {
+            CheckVerdict::Ok => "agrees",
+            CheckVerdict::Mismatch => "DIFFERS",
+            CheckVerdict::Unknown => "cannot be told",
+        };
+        let Check { resource, verifier, found, .. } = check;
+        lines.push(format!(
+            "  outside   {}/{}  {verdict}, by `{verifier}`: {found}",
+            resource.type_, resource.id
+        ));
+    }
+    if arguments.confirm && result.checks.is_empty() {
+        lines.push("  outside   nothing that it changed has a verifier".to_owned());
+    }
+    for line in lines {
+        session.out.line(visible_lines(&line))?;
+    }
+    Ok(())
+}
+
+/// The decisions that come out otherwise, and how many of which.
+fn print_otherwise(session: &mut Session, results: &[Outcome]) -> Result<()> {
+    let changed: Vec<&Otherwise> = otherwise(results).collect();
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for one in &changed {
+        *counts.entry((word(one.was.verdict), word(one.would_be.verdict))).or_default() += 1;
+    }
+    let all = decisions(results);
+    session.out.line(format!(
+        "\n{} of {} would have come out otherwise",
+        changed.len(),
+        counted(all, "decision", "decisions")
+    ))?;
+    for ((was, would_be), count) in &counts {
+        session.out.line(format!("  {count:>6}  {was} -> {would_be}"))?;
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let rows: Vec<[String; 7]> = changed
+        .iter()
+        .take(SHOWN)
+        .map(|one| {
+            let by = if one.would_be.policies.is_empty() {
+                one.would_be.why.clone()
+            } else {
+                one.would_be.policies.join(", ")
+            };
+            let id = one.trajectory.to_string();
+            let id: String = id.chars().take(10).collect();
+            [
+                moment::utc(one.at),
+                format!("{id}:{}", one.seq),
+                one.step.to_string(),
+                one.tool.to_string(),
+                word(one.was.verdict).to_owned(),
+                word(one.would_be.verdict).to_owned(),
+                by,
+            ]
+            .map(|cell| crate::escape::visible(&cell))
+        })
+        .collect();
+    session.out.line("")?;
+    for line in table::lines(["when", "entry", "step", "tool", "was", "would be", "by"], &rows) {
+        session.out.line(line)?;
+    }
+    if changed.len() > SHOWN {
+        let more = changed.len() - SHOWN;
+        session.hint(&format!("{more} more; `--json` has all of them"))?;
+    }
+    Ok(())
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "allowed",
+        Verdict::Deny => "refused",
+        Verdict::Escalate => "asked",
+    }
+}
