@@ -8,8 +8,10 @@ use serde::Serialize;
 
 use crate::body::{Mandate, Origin, Purpose};
 use crate::content::{BlobRef, Content};
-use crate::digest::EntryId;
-use crate::document::{CallResult, EffectReport, ResolutionVerdict, Settlement};
+use crate::digest::{Digest, EntryId};
+use crate::document::{
+    CallResult, EffectReport, Environment, RegistryItem, ResolutionVerdict, Settlement,
+};
 use crate::entry::{Body, Entry, EntryError};
 use crate::ids::TrajectoryId;
 use crate::keys::{KeyId, Signature};
@@ -478,4 +480,27 @@ pub fn blobs(body: &Body) -> Vec<BlobRef> {
         _ => [None, None],
     };
     found.into_iter().flatten().collect()
+}
+
+/// Policies, catalogues and configurations that an entry names by digest: they may be at hand, and a replay
+/// needs them.
+pub fn in_force(body: &Body) -> Vec<Digest> {
+    let of = |environment: &Environment| {
+        let Environment { config, policy, tools } = *environment;
+        vec![config, policy, tools]
+    };
+    let of_mandate = |mandate: &Mandate| of(&mandate.environment);
+    match body {
+        Body::Root(root) => match &root.purpose {
+            Purpose::Job(mandate) | Purpose::Session(mandate) => of_mandate(mandate),
+            Purpose::Registry { .. } => Vec::new(),
+        },
+        Body::Branch(branch) => of_mandate(&branch.mandate),
+        Body::Attempt(attempt) => of(&attempt.environment),
+        Body::Registration(registration) => match registration.statement.doc().item {
+            RegistryItem::Policy(digest) | RegistryItem::Catalogue(digest) => vec![digest],
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
 }

@@ -1,6 +1,6 @@
 //! `gesta export`: trajectories with all they rest on in one file, the same bytes from every store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,10 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use gesta_core::body::Purpose;
+use gesta_core::content::BlobRef;
+use gesta_core::digest::Digest;
 use gesta_core::entry::{Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::state::State;
-use gesta_core::verification::{Class, blobs};
+use gesta_core::verification::{Class, blobs, in_force};
 use gesta_store::Store;
 use gesta_verify::bundle::{Contents, Writer};
 use serde_json::json;
@@ -125,6 +127,7 @@ async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> 
     let mut contents = Contents::default();
     let mut last: BTreeMap<TrajectoryId, Head> = BTreeMap::new();
     let mut registries: BTreeMap<TrajectoryId, State> = BTreeMap::new();
+    let mut documents: BTreeSet<Digest> = BTreeSet::new();
     let heads = chains::walk(store, asked, follow, |visited| {
         let Visited { trajectory, stored, entry } = visited;
         let entry = entry.filter(|entry| entry.id() == stored.id);
@@ -132,6 +135,7 @@ async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> 
         contents.entry(trajectory, entry.head(), stored.bytes.len() as u64);
         last.insert(trajectory, entry.head());
         blobs(&entry.payload().body).into_iter().for_each(|blob| contents.blob(blob));
+        documents.extend(in_force(&entry.payload().body));
         if begins_registry(entry) {
             registries.insert(trajectory, State::new(trajectory));
         }
@@ -143,6 +147,12 @@ async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> 
     .await?;
     if let Some((trajectory, head)) = heads.iter().find(|(id, head)| last.get(id) != Some(head)) {
         return Err(altered(*trajectory, head.seq).into());
+    }
+    // Policies, tools and options: whoever replays decides under what was in force.
+    for digest in documents {
+        if let Some(bytes) = store.blob(digest).await? {
+            contents.blob(BlobRef::of(&bytes));
+        }
     }
     // The keys of registries as hints: whoever verifies learns whom to ask.
     for registry in registries.values() {

@@ -13,6 +13,7 @@ use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::TrajectoryKind;
 use gesta_core::state::State;
 use gesta_core::time::UnixMs;
+use gesta_runtime::RunError;
 use gesta_runtime::replay::{self, Asked, Library, Otherwise, Report, Session as Played, WhatIf};
 use gesta_store::{Store, TrajectoryRow};
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use super::verify::bar;
 use crate::escape::visible_lines;
 use crate::output::counted;
+use crate::problem::Problem;
 use crate::session::Session;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
@@ -99,7 +101,13 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     for row in &rows {
         let mut progress = |entries: u64| bar.set_position(before + entries);
         let replaying = replay::replay(&mut library, row.trajectory, &asked, &mut progress);
-        let (report, state) = session.wait(replaying)?;
+        let (report, state) = session.wait(replaying).map_err(|error| match error {
+            RunError::Policy(why) => Problem::new(format!("for {}: {why}", row.trajectory))
+                .hint("policies are checked against the tools that were recorded; `gesta policy check` checks them against those of the workspace")
+                .bad_input()
+                .into(),
+            error => anyhow::Error::from(error),
+        })?;
         let checks = if arguments.confirm { confirm(session, row.trajectory)? } else { Vec::new() };
         before += row.head.seq + 1;
         results.push(Outcome { report, state, checks });

@@ -51,6 +51,7 @@ const COMMANDS: &[&[&str]] = &[
     &["writ", "revoke"],
     &["log"],
     &["show"],
+    &["replay"],
     &["verify"],
     &["export"],
     &["doctor"],

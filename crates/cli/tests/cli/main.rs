@@ -31,6 +31,7 @@ mod policy;
 mod postgres;
 mod quarantine;
 mod recovery;
+mod replay;
 mod run;
 mod sample;
 mod shop;

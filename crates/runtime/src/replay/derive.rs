@@ -81,7 +81,7 @@ impl Player<'_> {
             None => None,
             Some(what_if) => match what_if.instead_of(&recorded) {
                 Ok(other) => self.desk(&other, &mandate, entry),
-                Err(why) => return Ok(Err(why)),
+                Err(why) => return Err(RunError::Policy(why)),
             },
         };
         self.desk = self.desk(&recorded, &mandate, entry);

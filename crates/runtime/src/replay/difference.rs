@@ -50,7 +50,12 @@ impl Divergence {
             serde_json::from_slice(entry.bytes()).ok()
         });
         let mut pointer = String::new();
+        let kind = |entry: &Value| entry.get("kind").cloned();
         let (recorded, derived) = match &derived {
+            Some(derived) if kind(derived) != kind(&recorded) => {
+                pointer.push_str("/kind");
+                (kind(&recorded), kind(derived))
+            }
             Some(derived) => first(&recorded, derived, &mut pointer),
             None => (None, None),
         };

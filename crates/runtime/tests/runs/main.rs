@@ -13,6 +13,7 @@ mod confirm;
 mod failing;
 mod frozen;
 mod plain;
+mod replay;
 #[path = "../scene/mod.rs"]
 mod scene;
 mod spooling;

@@ -3,12 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gesta_core::body::{Mandate, Purpose};
 use gesta_core::content::BlobRef;
 use gesta_core::digest::Digest;
-use gesta_core::document::{Environment, RegistryItem};
-use gesta_core::entry::{Body, Entry};
-use gesta_core::verification::{Class, Finding, blobs};
+use gesta_core::entry::Entry;
+use gesta_core::verification::{Class, Finding, blobs, in_force};
 
 use super::Chains;
 
@@ -103,26 +101,4 @@ fn check(
         entry: Some(entry.id()),
         what,
     })
-}
-
-/// Policies, catalogues and configurations that an entry names by digest.
-fn in_force(body: &Body) -> Vec<Digest> {
-    let of = |environment: &Environment| {
-        let Environment { config, policy, tools } = *environment;
-        vec![config, policy, tools]
-    };
-    let of_mandate = |mandate: &Mandate| of(&mandate.environment);
-    match body {
-        Body::Root(root) => match &root.purpose {
-            Purpose::Job(mandate) | Purpose::Session(mandate) => of_mandate(mandate),
-            Purpose::Registry { .. } => Vec::new(),
-        },
-        Body::Branch(branch) => of_mandate(&branch.mandate),
-        Body::Attempt(attempt) => of(&attempt.environment),
-        Body::Registration(registration) => match registration.statement.doc().item {
-            RegistryItem::Policy(digest) | RegistryItem::Catalogue(digest) => vec![digest],
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    }
 }
