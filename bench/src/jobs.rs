@@ -44,7 +44,7 @@ const LONG: usize = FANS * ITEMS;
 const REGISTRY: TrajectoryId = TrajectoryId::from_bytes([0xee; 16]);
 
 /// When each call was made.
-type Calls = Arc<Mutex<Vec<Instant>>>;
+pub(crate) type Calls = Arc<Mutex<Vec<Instant>>>;
 
 pub(crate) fn run(place: &Path, runtime: &Runtime, table: &mut Table) -> Result<()> {
     sequential(place, runtime, table)?;
@@ -218,14 +218,14 @@ fn everything(catalogue: &Catalogue) -> Result<PolicyDocument> {
 }
 
 /// A store with a registry, and what it takes to run jobs on it.
-struct Scene {
-    store: Arc<dyn Store>,
+pub(crate) struct Scene {
+    pub(crate) store: Arc<dyn Store>,
     cast: Cast,
     catalogue: Arc<Catalogue>,
 }
 
 impl Scene {
-    async fn new(store: Arc<dyn Store>, calls: &Calls) -> Result<Self> {
+    pub(crate) async fn new(store: Arc<dyn Store>, calls: &Calls) -> Result<Self> {
         let cast = Cast::new(1);
         let calls = Arc::clone(calls);
         let noop = Manifest::new("noop".parse()?, Effect::External);
@@ -266,7 +266,7 @@ impl Scene {
         Ok(self.store.heartbeat(&"asks".parse()?, &Profile::default(), 1).await?)
     }
 
-    async fn submit(&self, number: u8, file: &str) -> Result<TrajectoryId> {
+    pub(crate) async fn submit(&self, number: u8, file: &str) -> Result<TrajectoryId> {
         let compiled = job::load("job.yaml", file, &*self.catalogue)?;
         let trajectory = TrajectoryId::from_bytes([number; 16]);
         let standing = self.cast.standing_writ()?;
@@ -291,7 +291,7 @@ impl Scene {
         Ok(trajectory)
     }
 
-    async fn drive_to(&self, id: TrajectoryId) -> Result<Left> {
+    pub(crate) async fn drive_to(&self, id: TrajectoryId) -> Result<Left> {
         let worker = self.worker().await?;
         let (_stop, stopped) = watch::channel(false);
         let left = worker.run_one(id, stopped).await?;
@@ -352,7 +352,7 @@ async fn found_registry(store: &Arc<dyn Store>, cast: &Cast) -> Result<()> {
 }
 
 /// What this process has used of the processors.
-fn cpu_time() -> Result<Duration> {
+pub(crate) fn cpu_time() -> Result<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after = stat.rsplit_once(')').context("no name in /proc/self/stat")?.1;
     let mut fields = after.split_whitespace().skip(11);

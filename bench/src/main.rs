@@ -9,6 +9,7 @@ mod jobs;
 mod limits;
 mod policy;
 mod postgres;
+mod replay;
 mod sqlite;
 mod table;
 mod verify;
@@ -19,7 +20,7 @@ use anyhow::{Result, bail};
 use table::Table;
 
 /// What can be measured by itself.
-const PARTS: [&str; 6] = ["sqlite", "postgres", "verify", "growth", "jobs", "policy"];
+const PARTS: [&str; 7] = ["sqlite", "postgres", "verify", "growth", "jobs", "policy", "replay"];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -59,6 +60,10 @@ fn main() -> Result<()> {
 
     if wanted("policy") {
         policy::answers(&mut table)?;
+    }
+
+    if wanted("replay") {
+        replay::run(&runtime, &mut table)?;
     }
 
     print!("{table}");
