@@ -6,8 +6,11 @@ use gesta_core::entry::Head;
 use gesta_core::guardian::{self, Allowance, Inputs, Judgement, ToolFacts};
 use gesta_core::keys::Sign as _;
 use gesta_core::policy::{Answer, Asking, Evidence, Query};
+use gesta_core::repeat::Repeats;
 use gesta_core::signed::{Signed, Tag};
+use gesta_core::state::Status;
 use gesta_core::time::UnixMs;
+use gesta_core::writ::Effect;
 use gesta_store::Draft;
 
 use crate::desk::Desk;
@@ -59,6 +62,7 @@ pub(crate) fn decide(
         account,
         pace: quarantine::pace(desk, draft, now),
         max_args_bytes: options.max_args_bytes,
+        repeats: repeats(desk, draft, proposal, tool),
     };
     #[cfg(feature = "sabotage")]
     let inputs = Inputs {
@@ -134,6 +138,19 @@ fn ask_policies(
         approvals: approvals.iter().filter_map(|name| name.parse().ok()).collect(),
         evidence,
     })
+}
+
+/// What a branch's call would repeat. A read repeats nothing; what this trajectory has sent itself, and
+/// does not know the end of, was agreed to when it was sent; an undo takes back what was done here.
+fn repeats(desk: &Desk, draft: &Draft<Facts>, proposal: &Proposal, tool: Option<&Tool>) -> Repeats {
+    let step = draft.state().step(&proposal.step);
+    let unknown = step.is_some_and(|step| matches!(step.status, Status::Unknown { .. }));
+    let reads = tool.is_some_and(|tool| tool.manifest().effect == Effect::Read);
+    if reads || unknown || draft.state().undoes(&proposal.step).is_some() {
+        return Repeats::default();
+    }
+    let told = draft.view().told(&proposal.step).to_vec();
+    Repeats { found: desk.lineage.repeats(proposal), told }
 }
 
 /// What the Guardian must know of a tool.

@@ -38,6 +38,7 @@ use crate::facts::{Facts, Spoken};
 use crate::in_force::InForce;
 use crate::job::Spec;
 use crate::limits::Rations;
+use crate::lineage::Lineage;
 use crate::pipeline::{Ended, How};
 use crate::rules::Rules;
 use crate::signer::Signer;
@@ -281,6 +282,8 @@ pub(crate) struct Desk {
     pub(crate) state_at_claim: State,
     /// What of the tenant's budget its calls take from.
     pub(crate) slice: Current,
+    /// What was done above it, if it is a branch.
+    pub(crate) lineage: Lineage,
 }
 
 impl Desk {
@@ -304,6 +307,7 @@ impl Desk {
             writ_chain,
             state_at_claim: state.clone(),
             slice: Current::default(),
+            lineage: Lineage::default(),
         }
     }
 

@@ -4,9 +4,11 @@
 //! A turn is pure but for what it reads from the desk: when the append loses to someone else's, the
 //! same turn runs again on the new state.
 
+mod branch;
 mod confirm;
 mod delegate;
 mod fan;
+mod lookup;
 mod undo;
 mod wait;
 
@@ -33,13 +35,14 @@ use crate::desk::{Desk, failing};
 use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::job::{ANSWER, CallSpec, EvalError, Results, Scope, StepResult, Work};
+use crate::job::{ANSWER, CallSpec, EvalError, Scope, Work};
 use crate::pipeline::{self, Ask, Ended, How, Opening, Prepared};
 use crate::probe::{self, Answer, Inquiry};
 use crate::verify::Question;
 
 pub(crate) use self::fan::Lists;
 use self::fan::{Fan, items_of};
+use self::lookup::Lookup;
 
 /// How many entries one turn adds at most: what does not fit comes with the next.
 const ENTRIES_MOST: u64 = 256;
@@ -375,6 +378,9 @@ impl Turn<'_> {
                 }
             }
         };
+        if self.take_over(draft, &proposal)? {
+            return Ok(());
+        }
         self.open(draft, proposal, call.timeout_ms, made)
     }
 
@@ -512,7 +518,7 @@ impl Turn<'_> {
     ) -> Option<Result<T, EvalError>> {
         let facts = draft.view();
         let input = self.value(&facts.mandate()?.input, made)?;
-        let lookup = Lookup { facts, blobs: self.blobs, missing: Mutex::default() };
+        let lookup = Lookup::new(facts, self.blobs);
         let outcome = evaluate(&Scope {
             input: &input,
             results: &lookup,
@@ -521,7 +527,7 @@ impl Turn<'_> {
             seed: self.seed(draft, step)?,
             item,
         });
-        let missing = lookup.missing.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let missing = lookup.missing();
         if missing.is_empty() {
             return Some(outcome);
         }
@@ -569,29 +575,4 @@ fn refused(state: &State, step: &StepId) -> bool {
 
 fn expression(error: &EvalError) -> Failing {
     failing("expression_failed", &error.to_string())
-}
-
-/// Results by step, noting the blobs that are not here yet.
-struct Lookup<'a> {
-    facts: &'a Facts,
-    blobs: &'a Blobs,
-    missing: Mutex<Vec<Digest>>,
-}
-
-impl Results for Lookup<'_> {
-    fn result(&self, step: &StepId) -> Option<StepResult> {
-        let recorded = self.facts.result(step)?;
-        let value = match &recorded.content {
-            Content::Inline(value) => value.clone(),
-            Content::Blob(blob) => match self.blobs.get(&blob.sha256) {
-                Some(value) => value,
-                None => {
-                    let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-                    missing.push(blob.sha256);
-                    return None;
-                }
-            },
-        };
-        Some(StepResult { value, skipped: recorded.skipped })
-    }
 }
