@@ -21,6 +21,7 @@ use gesta_core::writ::Writ;
 use gesta_store::{Chain, Draft, StoreError};
 
 use crate::authority::{self, Unauthorised};
+use crate::cut;
 use crate::desk::COMPILER;
 use crate::error::RunError;
 use crate::facts::{Facts, Point};
@@ -96,12 +97,12 @@ impl Home {
             source_head: surveyed.head,
         };
         self.keep(order.plan).await?;
-        let written =
-            chain.write(|draft| begin(draft, &branch, plan.as_ref(), now), |()| ()).await?;
+        let written = chain.write(|draft| begin(draft, &branch, &plan, now), |()| ()).await?;
         if !written.entries.is_empty() {
+            cut::here("after_branch");
             return Ok((trajectory, Submitted::New));
         }
-        if same(chain.view(), &branch, plan.as_ref(), spot) {
+        if same(chain.view(), &branch, &plan, spot) {
             return Ok((trajectory, Submitted::Known));
         }
         let key = order.key.map_or_else(|| trajectory.to_string(), str::to_owned);
@@ -143,14 +144,16 @@ impl Home {
         Ok(())
     }
 
-    /// The branch's own plan; none if it is its source's.
-    async fn plan(&self, order: &BranchOrder<'_>, facts: &Facts) -> Result<Option<Plan>, RunError> {
+    /// The branch's plan. It is recorded even if it is its source's: then a branch tells by itself what it
+    /// is to do.
+    async fn plan(&self, order: &BranchOrder<'_>, facts: &Facts) -> Result<Plan, RunError> {
         if let Some(job) = order.plan {
             agrees(facts, &job.plan)?;
-            return Ok(Some(job.plan.clone()));
+            return Ok(job.plan.clone());
         }
+        let plan = facts.recorded_plan().ok_or(RunError::NotBegun)?;
         if order.edits.is_empty() {
-            return Ok(None);
+            return Ok(plan);
         }
         for edit in order.edits {
             if begun(facts, &edit.step) {
@@ -158,11 +161,10 @@ impl Home {
                 return Err(RunError::Committed { step: edit.step.clone(), why });
             }
         }
-        let steps: Vec<&PlanStep> = facts.plan().collect();
         let input = self.value(facts).await?;
-        let steps = job::edited(&steps, order.edits, &input, &*self.catalogue).map_err(|problems| refused(&problems))?;
-        let called = called(steps.iter());
-        Ok(Some(Plan::new(steps)?.needing(&called)))
+        let steps = job::edited(&plan.steps, order.edits, &input, &*self.catalogue)
+            .map_err(|problems| refused(&problems))?;
+        Ok(Plan { hash: Plan::hash_of(&steps)?, steps, ..plan })
     }
 
     /// The branch's input, kept.
@@ -190,7 +192,7 @@ impl Home {
 fn begin(
     draft: &mut Draft<Facts>,
     branch: &Branch,
-    plan: Option<&Plan>,
+    plan: &Plan,
     now: UnixMs,
 ) -> Result<(), RunError> {
     if draft.state().head().is_some() {
@@ -198,25 +200,18 @@ fn begin(
     }
     let by = Author::Principal(branch.principal.clone());
     draft.push(now, by.clone(), Body::Branch(Box::new(branch.clone())))?;
-    if let Some(plan) = plan {
-        let inherited = draft.state().summary().map_or(0, |summary| summary.priority);
-        let mut plan = plan.clone();
-        plan.priority = plan.priority.max(inherited);
-        draft.push(now, by, Body::Plan(Box::new(plan)))?;
-    }
+    draft.push(now, by, Body::Plan(Box::new(plan.clone())))?;
     Ok(())
 }
 
 /// Whether what is there is what was to be made.
-fn same(facts: &Facts, branch: &Branch, plan: Option<&Plan>, spot: &Spot) -> bool {
+fn same(facts: &Facts, branch: &Branch, plan: &Plan, spot: &Spot) -> bool {
     let from = Point { trajectory: branch.source, seq: spot.head.seq };
     let descends = facts
         .descent()
         .is_some_and(|descent| descent.mode == branch.mode && descent.points.last() == Some(&from));
     let input = facts.mandate().map(|mandate| mandate.input.digest());
-    descends
-        && input == Some(branch.mandate.input.digest())
-        && plan.is_none_or(|plan| facts.plan_hash() == Some(plan.hash))
+    descends && input == Some(branch.mandate.input.digest()) && facts.plan_hash() == Some(plan.hash)
 }
 
 /// Another plan has every step that is done, and says the same of it.
@@ -253,22 +248,14 @@ fn begun(facts: &Facts, node: &StepId) -> bool {
     facts.settled().any(|step| step.node() == *node)
 }
 
-/// The tools that steps call, those that undo among them.
-fn called<'a>(steps: impl Iterator<Item = &'a PlanStep>) -> BTreeSet<ToolName> {
+/// The tools that a writ for these steps must name: those that they call, those that undo, and what is
+/// handed on to children.
+fn granted<'a>(steps: impl Iterator<Item = &'a PlanStep>) -> BTreeSet<ToolName> {
     let mut tools = BTreeSet::new();
     for spec in steps.filter_map(|step| Spec::of(step).ok()) {
         let undo = spec.call().and_then(|call| call.compensate.as_ref());
         tools.extend(undo.map(|undo| undo.tool.clone()));
         tools.extend(spec.call().map(|call| call.tool.clone()));
-    }
-    tools
-}
-
-/// The tools that a writ for these steps must name: those, and what is handed on to children.
-fn granted<'a>(steps: impl Iterator<Item = &'a PlanStep>) -> BTreeSet<ToolName> {
-    let steps: Vec<&PlanStep> = steps.collect();
-    let mut tools = called(steps.iter().copied());
-    for spec in steps.into_iter().filter_map(|step| Spec::of(step).ok()) {
         if let Work::Delegate(delegate) = spec.work {
             tools.extend(delegate.tools);
         }

@@ -83,6 +83,10 @@ pub struct Facts {
 /// The plan, its specifications read when they are first asked for.
 struct PlanFacts {
     hash: Digest,
+    priority: u8,
+    tools: Vec<ToolName>,
+    /// The ids of its steps, each after what it needs.
+    order: Vec<StepId>,
     steps: BTreeMap<StepId, (PlanStep, OnceLock<Arc<Spec>>)>,
 }
 
@@ -568,6 +572,8 @@ impl PlanFacts {
             .iter()
             .map(|step| (step.id.clone(), (step.clone(), OnceLock::new())))
             .collect();
-        Self { hash: plan.hash, steps }
+        let order = plan.steps.iter().map(|step| step.id.clone()).collect();
+        let (hash, priority, tools) = (plan.hash, plan.priority, plan.tools.clone());
+        Self { hash, priority, tools, order, steps }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gesta_core::body::{Branch, BranchMode, PendingApproval, Proposal};
+use gesta_core::body::{Branch, BranchMode, PendingApproval, Plan, Proposal};
 use gesta_core::content::Content;
 use gesta_core::digest::EntryId;
 use gesta_core::ids::{StepId, TrajectoryId};
@@ -35,6 +35,18 @@ impl Facts {
     /// Where the trajectory branched from; none if it began by itself.
     pub fn descent(&self) -> Option<&Descent> {
         self.descent.as_deref()
+    }
+
+    /// The plan as it was recorded.
+    pub(crate) fn recorded_plan(&self) -> Option<Plan> {
+        let plan = self.plan.as_deref()?;
+        let steps = plan.order.iter().filter_map(|id| Some(plan.steps.get(id)?.0.clone()));
+        Some(Plan {
+            hash: plan.hash,
+            priority: plan.priority,
+            steps: steps.collect(),
+            tools: plan.tools.clone(),
+        })
     }
 
     /// What whoever was last asked about a step was told of what was done above the branch.

@@ -50,7 +50,7 @@ impl FromStr for Edit {
 
 /// The steps of a plan with some arguments changed, each after what it needs.
 pub fn edited(
-    steps: &[&PlanStep],
+    steps: &[PlanStep],
     edits: &[Edit],
     input: &Canon,
     tools: &dyn Tools,
@@ -75,7 +75,7 @@ pub fn edited(
     let mut all = Vec::with_capacity(steps.len());
     for PlanStep { id, needs, spec: compiled, .. } in checked {
         let Some(step) = steps.iter().find(|step| step.id == id) else { continue };
-        let mut step = (*step).clone();
+        let mut step = step.clone();
         if let Some((mut spec, _)) = changed.remove(&id) {
             let compiled: Spec = compiled.read().map_err(unreadable)?;
             if let (Some(call), Some(new)) = (call_of(&mut spec), compiled.call()) {
@@ -90,7 +90,7 @@ pub fn edited(
 
 /// Compiles the changed calls among steps that stand for the others.
 fn check(
-    steps: &[&PlanStep],
+    steps: &[PlanStep],
     changed: &BTreeMap<&StepId, (Spec, Value)>,
     input: &Canon,
     tools: &dyn Tools,
@@ -125,7 +125,7 @@ fn check(
     let mut plan: Plan = compiled.plan;
     let answer = steps.iter().find(|step| step.id.as_str() == ANSWER);
     plan.steps.retain(|step| step.id.as_str() != ANSWER);
-    plan.steps.extend(answer.map(|answer| (*answer).clone()));
+    plan.steps.extend(answer.cloned());
     Ok(plan.steps)
 }
 
