@@ -18,7 +18,7 @@ use gesta_core::projection::TrajectoryKind;
 use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Writ;
-use gesta_store::{Chain, Draft, StoreError};
+use gesta_store::{Chain, ChainError, Draft, StoreError};
 
 use crate::authority::{self, Unauthorised};
 use crate::cut;
@@ -97,12 +97,20 @@ impl Home {
             source_head: surveyed.head,
         };
         self.keep(order.plan).await?;
-        let written = chain.write(|draft| begin(draft, &branch, &plan, now), |()| ()).await?;
-        if !written.entries.is_empty() {
-            cut::here("after_branch");
-            return Ok((trajectory, Submitted::New));
+        if self.store.trajectory(trajectory).await?.is_none() {
+            let written = chain.write(|draft| begin(draft, &branch, &plan, now), |()| ()).await;
+            match written {
+                Ok(written) if !written.entries.is_empty() => {
+                    cut::here("after_branch");
+                    return Ok((trajectory, Submitted::New));
+                }
+                // Somebody was first: with this, or with something else.
+                Ok(_) | Err(RunError::Chain(ChainError::Illegal { .. })) => {}
+                Err(error) => return Err(error),
+            }
         }
-        if same(chain.view(), &branch, &plan, spot) {
+        let known = Chain::<Facts>::follow(Arc::clone(&self.store), trajectory).await?;
+        if same(known.view(), &branch, &plan, spot) {
             return Ok((trajectory, Submitted::Known));
         }
         let key = order.key.map_or_else(|| trajectory.to_string(), str::to_owned);

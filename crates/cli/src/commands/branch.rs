@@ -172,11 +172,11 @@ async fn point(workshop: &Workshop, source: TrajectoryId, text: &str) -> Result<
         }
         return Ok(At::Entry(entry.id));
     }
-    if let Ok(seq) = text.parse() {
-        return Ok(At::Seq(seq));
-    }
     if let Some(digest) = Digest::from_hex(text) {
         return Ok(At::Entry(EntryId::new(digest)));
+    }
+    if let Ok(seq) = text.parse() {
+        return Ok(At::Seq(seq));
     }
     let step = text.parse().map_err(|_| {
         Problem::new(format!("`{text}` names neither an entry nor a step")).bad_input()
