@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, budget, cancel, check, completions, confirm, demo, doctor, doubts, export,
-    freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, replay, resolve,
-    resume, run, show, signal, submit, tools, tree, verify, worker, workers, writ,
+    approvals, approve, branch, budget, cancel, check, completions, confirm, demo, doctor, doubts,
+    export, freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, replay,
+    resolve, resume, run, show, signal, submit, tools, tree, verify, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -109,6 +109,7 @@ pub(crate) enum Command {
     Workers(workers::Arguments),
     Jobs(jobs::Arguments),
     Resume(resume::Arguments),
+    Branch(branch::Arguments),
     Signal(signal::Arguments),
     Cancel(cancel::Arguments),
     Approvals(approvals::Arguments),
@@ -151,6 +152,7 @@ impl Command {
             Self::Workers(arguments) => workers::run(session, &arguments),
             Self::Jobs(arguments) => jobs::run(session, &arguments),
             Self::Resume(arguments) => resume::run(session, &arguments),
+            Self::Branch(arguments) => branch::run(session, &arguments),
             Self::Signal(arguments) => signal::run(session, &arguments),
             Self::Cancel(arguments) => cancel::run(session, &arguments),
             Self::Approvals(arguments) => approvals::run(session, &arguments),

@@ -47,7 +47,7 @@ pub(crate) enum Limited {
     WallMs,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -133,7 +133,7 @@ pub(crate) fn budget_of(given: &[(Limited, u64)]) -> Budget {
     budget
 }
 
-fn refused(problems: &Problems, hint: Option<String>) -> Problem {
+pub(crate) fn refused(problems: &Problems, hint: Option<String>) -> Problem {
     let problem = Problem::new(problems.to_string()).bad_input();
     match hint {
         Some(hint) => problem.hint(hint),

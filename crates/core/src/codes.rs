@@ -120,6 +120,9 @@ codes! {
         "input_refused":
             "what a step hands to its child does not fit the child's input",
             "correct `input` of the `delegate` step, or the child's job file";
+        "handed_before":
+            "what a branch left behind has handed the same task to a child, which would be done again",
+            "branch after the child's result, or with `--mode live`";
         "cancelled": "the job was cancelled", "nothing: somebody asked for it";
         "failed": "a step failed", "`gesta log ID` shows which";
         "poison": "attempt after attempt left nothing behind", "look at the workers' logs, then submit the job again";
@@ -187,6 +190,7 @@ codes! {
         "source": "the source of a branch is not sound as far as it is needed", "look at what was found there";
         "source_commit": "a branch begins from an entry that its source does not have", "one of the two was changed";
         "source_head": "a branch names a head that its source does not have", "one of the two was changed";
+        "recorded_from": "a branch takes over a result that nothing above it has", "one of the two was changed";
         "branch_cycle": "a trajectory descends from itself", "it was forged";
         "delegation": "parent and child do not agree about a delegation", "one of the two was changed";
         "delegation_result": "a child came to something else than its parent says", "one of the two was changed";

@@ -11,6 +11,7 @@ use crate::document::{Decision, FreezeTarget, Reason, Stage, Verdict};
 use crate::ids::{Tenant, ToolName};
 use crate::json::{Canon, JsonError};
 use crate::policy::{Answer, Asking, Deciding, Evidence, Requirement, Ruling};
+use crate::repeat::{self, Repeats};
 use crate::state::{Registry, State, Status};
 use crate::temporal::{Grade, Pace};
 use crate::time::{Day, UnixMs};
@@ -75,6 +76,8 @@ pub struct Inputs<'a> {
     pub account: Option<Allowance>,
     /// The largest arguments, in bytes.
     pub max_args_bytes: usize,
+    /// What of the trajectories above a branch the call would repeat.
+    pub repeats: Repeats,
 }
 
 /// What the Guardian says.
@@ -133,12 +136,13 @@ impl Found {
 type StageFn = fn(&Proposal, &State, &Inputs<'_>) -> Result<Found, JsonError>;
 
 /// The stages, in the order in which they are asked.
-const STAGES: [(&str, StageFn); 8] = [
+const STAGES: [(&str, StageFn); 9] = [
     ("tool", tool),
     ("authority", authority),
     ("types", types),
     ("preconditions", preconditions),
     ("policy", policy),
+    (repeat::STAGE, branch),
     ("budget", budget),
     ("temporal", temporal),
     ("envelope", envelope),
@@ -154,6 +158,9 @@ pub fn judge(
     let mut trace = Vec::with_capacity(STAGES.len());
     let mut asking = None;
     for (name, stage) in STAGES {
+        if name == repeat::STAGE && inputs.repeats.found.is_empty() {
+            continue;
+        }
         let Found { found, refusal, asking: asks, hold, quarantine } =
             stage(proposal, state, inputs)?;
         trace.push(Stage { found, stage: name.to_owned() });
@@ -401,6 +408,17 @@ fn policy(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Fou
         (asking.quorum.max(1) > granted.len() as u64).then_some(asking)
     };
     let found = Found::new(&Policies { answer, granted, missing }, refusal)?;
+    Ok(Found { asking, ..found })
+}
+
+/// Would it repeat what was done above the branch? Then only if somebody agrees who was told of it.
+fn branch(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
+    let repeats = &inputs.repeats;
+    let (granted, _) = granted(proposal, state, inputs);
+    let granted = if repeats.all_told() { granted.to_vec() } else { Vec::new() };
+    let asking =
+        granted.is_empty().then(|| Asking { reason: repeats.reason(), ..Asking::default() });
+    let found = Found::new(&repeat::Found { granted, repeats: repeats.found.clone() }, None)?;
     Ok(Found { asking, ..found })
 }
 

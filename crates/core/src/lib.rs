@@ -18,6 +18,7 @@ pub mod json;
 pub mod keys;
 pub mod policy;
 pub mod projection;
+pub mod repeat;
 pub mod sample;
 pub mod sensitive;
 pub mod signed;

@@ -4,12 +4,13 @@
 
 use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::body::{Proposal, Purpose};
-use gesta_core::digest::WritId;
+use gesta_core::digest::{Digest, EntryId, WritId};
 use gesta_core::document::{FreezeTarget, Reason, RegistryItem, Verdict};
 use gesta_core::guardian::{Hold, Inputs, Judgement, ToolFacts, judge};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
 use gesta_core::policy::{Answer, Asking, Evidence, Requirement, Ruling};
+use gesta_core::repeat::{self, Fate, Repeat, Repeats};
 use gesta_core::sample::{Cast, EPOCH, author};
 use gesta_core::signed::Signed;
 use gesta_core::state::{Act, State};
@@ -89,6 +90,7 @@ fn inputs(writs: &[WritId]) -> Inputs<'_> {
         pace: Vec::new(),
         account: None,
         max_args_bytes: 64,
+        repeats: Repeats::default(),
     }
 }
 
@@ -306,6 +308,33 @@ fn windows_are_graded_and_the_strictest_counts() {
             registry(&[RegistryItem::Quarantine(target.clone()), RegistryItem::Lift(target)]);
         let inputs = Inputs { registry: Some(lifted.registry()), ..inputs(&writs) };
         assert_eq!(judge(&pay, &state, &inputs).unwrap().verdict, Verdict::Allow);
+    }
+}
+
+#[test]
+fn what_a_branch_would_repeat_is_asked_about_in_its_own_stage() {
+    let (state, writs) = session(|_| ());
+    let sent = Repeat {
+        at: UnixMs(1_763_318_583_000),
+        fate: Fate::Unknown,
+        key: "gesta-1".to_owned(),
+        started: EntryId::new(Digest::of(b"started")),
+        step: "ship".parse().unwrap(),
+        trajectory: REGISTRY,
+    };
+    let judged = |told: Vec<EntryId>| {
+        let repeats = Repeats { found: vec![sent.clone()], told };
+        judge(&proposal("pay", "{}"), &state, &Inputs { repeats, ..inputs(&writs) }).unwrap()
+    };
+    // Without an approval, it makes no difference what anybody was told.
+    for told in [vec![], vec![sent.started]] {
+        let judgement = judged(told);
+        assert_eq!((judgement.verdict, judgement.reason), (Verdict::Escalate, None));
+        assert_eq!(judgement.trace[5].stage, repeat::STAGE);
+        assert_eq!(judgement.trace.len(), STAGES.len() + 1);
+        let reason = judgement.asking.unwrap().reason;
+        assert!(reason.contains("2025-11-16 18:43:03 UTC with the key `gesta-1`"), "{reason}");
+        assert!(reason.contains("`ship` of t_08") && reason.contains("may have happened"));
     }
 }
 

@@ -6,9 +6,12 @@ use gesta_core::entry::Head;
 use gesta_core::guardian::{self, Allowance, Inputs, Judgement, ToolFacts};
 use gesta_core::keys::Sign as _;
 use gesta_core::policy::{Answer, Asking, Evidence, Query};
+use gesta_core::repeat::{Repeat, Repeats};
 use gesta_core::signed::{Signed, Tag};
+use gesta_core::state::Status;
 use gesta_core::temporal::Pace;
 use gesta_core::time::UnixMs;
+use gesta_core::writ::Effect;
 use gesta_store::Draft;
 
 use crate::budgets::{self, Hold};
@@ -40,6 +43,10 @@ pub(crate) struct Outside {
     pub(crate) frozen: Option<String>,
     /// How full each window is.
     pub(crate) pace: Vec<Pace>,
+    /// What of the trajectories above a branch the call would repeat, as far as they had come.
+    pub(crate) repeats: Vec<Repeat>,
+    /// Whether what those trajectories have done stands in for doing it.
+    pub(crate) takes_over: bool,
 }
 
 /// Sets aside what the call needs of limits and budgets, and looks at what the chain does not hold. None
@@ -47,6 +54,7 @@ pub(crate) struct Outside {
 pub(crate) fn gather(
     desk: &Desk,
     draft: &Draft<Facts>,
+    proposal: &Proposal,
     tool: Option<&Tool>,
     timeout_ms: Option<u64>,
     now: UnixMs,
@@ -59,6 +67,8 @@ pub(crate) fn gather(
         dispatch_by: desk.shared.pulse.lease_ends(),
         frozen: tool.and_then(Tool::frozen).map(str::to_owned),
         pace: quarantine::pace(desk, draft, now),
+        repeats: repeats(desk, draft, proposal, tool),
+        takes_over: true,
     };
     Some((outside, slot, hold))
 }
@@ -97,6 +107,10 @@ pub(crate) fn decide(
         account: outside.account.clone(),
         pace: outside.pace.clone(),
         max_args_bytes: options.max_args_bytes,
+        repeats: Repeats {
+            found: outside.repeats.clone(),
+            told: draft.view().told(&proposal.step).to_vec(),
+        },
     };
     #[cfg(feature = "sabotage")]
     let inputs = Inputs {
@@ -172,6 +186,23 @@ fn ask_policies(
         approvals: approvals.iter().filter_map(|name| name.parse().ok()).collect(),
         evidence,
     })
+}
+
+/// What a branch's call would repeat. A read repeats nothing; what this trajectory has sent itself, and
+/// does not know the end of, was agreed to when it was sent; an undo takes back what was done here.
+fn repeats(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    proposal: &Proposal,
+    tool: Option<&Tool>,
+) -> Vec<Repeat> {
+    let step = draft.state().step(&proposal.step);
+    let unknown = step.is_some_and(|step| matches!(step.status, Status::Unknown { .. }));
+    let reads = tool.is_some_and(|tool| tool.manifest().effect == Effect::Read);
+    if reads || unknown || draft.state().undoes(&proposal.step).is_some() {
+        return Vec::new();
+    }
+    desk.lineage.repeats(proposal)
 }
 
 /// What the Guardian must know of a tool.

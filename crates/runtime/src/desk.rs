@@ -37,6 +37,7 @@ use crate::facts::{Facts, Spoken};
 use crate::in_force::InForce;
 use crate::job::Spec;
 use crate::limits::Rations;
+use crate::lineage::Lineage;
 use crate::options::Options;
 use crate::pipeline::{Ended, How};
 use crate::rules::Rules;
@@ -244,6 +245,8 @@ pub(crate) struct Desk {
     pub(crate) state_at_claim: State,
     /// What of the tenant's budget its calls take from.
     pub(crate) slice: Current,
+    /// What was done above it, if it is a branch.
+    pub(crate) lineage: Lineage,
 }
 
 impl Desk {
@@ -268,6 +271,7 @@ impl Desk {
             writ_chain,
             state_at_claim: state.clone(),
             slice: Current::default(),
+            lineage: Lineage::default(),
         }
     }
 

@@ -119,6 +119,43 @@ pub enum RunError {
     /// The input does not fit the job.
     #[error("{0}")]
     Input(String),
+    /// There is no commit to branch from.
+    #[error("{what}; a branch begins at a commit{nearest}")]
+    NoPoint {
+        /// What was asked for, and what is wrong with it.
+        what: String,
+        /// The commits that are nearest.
+        nearest: String,
+    },
+    /// Nothing that could be branched.
+    #[error("{0} is not a job: only jobs have branches")]
+    NotAJob(TrajectoryId),
+    /// A step that is done where a branch begins cannot be changed in it.
+    #[error("step `{step}` {why}; branch from an earlier commit to change it")]
+    Committed {
+        /// The step.
+        step: StepId,
+        /// What was to be changed.
+        why: String,
+    },
+    /// What a branch would inherit as done has been undone.
+    #[error(
+        "step `{step}` was undone by entry {seq} of {trajectory}, so a branch that takes it as done would be wrong; branch from a commit before it"
+    )]
+    Undone {
+        /// The step.
+        step: StepId,
+        /// Whose undo it is.
+        trajectory: TrajectoryId,
+        /// The entry that began it.
+        seq: u64,
+    },
+    /// A branch belongs to whoever its source belongs to.
+    #[error("{0} belongs to another tenant than the writ that a branch of it would act under")]
+    OtherTenant(TrajectoryId),
+    /// A changed plan does not hold together.
+    #[error("{0}")]
+    Plan(String),
     /// The system gives no random bytes.
     #[error("the system gives no random bytes: {0}")]
     Entropy(String),

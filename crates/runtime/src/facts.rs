@@ -2,6 +2,7 @@
 //! proposals, how often each step was tried, signals that wait. A function of the entries alone, so
 //! any worker that reads the chain knows the same.
 
+mod branch;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ use rpds::{QueueSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 use crate::budgets::shortage;
 use crate::delegation;
 use crate::job::{ANSWER, OnFailure, Spec, UndoSpec};
+
+pub use self::branch::{Descent, Point};
 
 /// How many times of starts are remembered for rate windows.
 pub const STARTS: usize = 4096;
@@ -70,11 +73,20 @@ pub struct Facts {
     broken: Option<Arc<(StepId, Failing)>>,
     cancelled: Option<Arc<str>>,
     fruitless: u64,
+    descent: Option<Arc<Descent>>,
+    /// What the newest `pending_approval` of a step told of what was done above a branch.
+    told: RedBlackTreeMapSync<StepId, Arc<[EntryId]>>,
+    /// The number of the newest entry.
+    newest: u64,
 }
 
 /// The plan, its specifications read when they are first asked for.
 struct PlanFacts {
     hash: Digest,
+    priority: u8,
+    tools: Vec<ToolName>,
+    /// The ids of its steps, each after what it needs.
+    order: Vec<StepId>,
     steps: BTreeMap<StepId, (PlanStep, OnceLock<Arc<Spec>>)>,
 }
 
@@ -167,19 +179,23 @@ impl Follow for Facts {
                 }
                 Purpose::Registry { .. } => {}
             },
-            Body::Branch(branch) => self.mandate = Some(Arc::new(branch.mandate.clone())),
+            Body::Branch(branch) => self.branched(branch),
             Body::Plan(plan) => self.plan = Some(Arc::new(PlanFacts::new(plan))),
             Body::Attempt(_) => self.attempted(),
             Body::Confirmation(confirmation) => self.confirmation(confirmation, entry.id()),
             Body::Started(started) => self.started(&started.proposal, at),
             Body::PendingApproval(pending) => {
                 self.approvals.remove_mut(&pending.proposal.step);
+                self.tell(pending);
                 self.ask(&pending.proposal);
             }
             Body::Approval(approval) => self.spoken(&approval.step, at, &approval.statement),
             Body::Commit(commit) => {
                 if let Origin::Woken { by } = &commit.origin {
                     self.signals.remove_mut(by);
+                }
+                if let Origin::RecordedFrom { proposal, .. } = &commit.origin {
+                    self.taken_over(proposal, &commit.observation, &commit.delta);
                 }
                 let skipped = matches!(commit.origin, Origin::Skipped);
                 if matches!(commit.origin, Origin::Effect { .. }) {
@@ -210,6 +226,7 @@ impl Follow for Facts {
             Body::CancelRequested(request) => self.cancelled = Some(request.reason.as_str().into()),
             _ => {}
         }
+        self.newest = entry.seq();
     }
 }
 
@@ -241,6 +258,11 @@ impl Facts {
     /// The result of a settled step.
     pub fn result(&self, step: &StepId) -> Option<&Recorded> {
         self.results.get(step)
+    }
+
+    /// The steps that have a result.
+    pub fn settled(&self) -> impl Iterator<Item = &StepId> {
+        self.results.keys()
     }
 
     /// What was asked for on behalf of a step that is not settled.
@@ -555,6 +577,8 @@ impl PlanFacts {
             .iter()
             .map(|step| (step.id.clone(), (step.clone(), OnceLock::new())))
             .collect();
-        Self { hash: plan.hash, steps }
+        let order = plan.steps.iter().map(|step| step.id.clone()).collect();
+        let (hash, priority, tools) = (plan.hash, plan.priority, plan.tools.clone());
+        Self { hash, priority, tools, order, steps }
     }
 }

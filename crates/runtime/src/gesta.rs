@@ -24,6 +24,7 @@ use tokio::sync::watch;
 
 use crate::approvals::{self, Heard, Word};
 use crate::authority::{self, Keys, OWNER, WORKER};
+use crate::branches::BranchOrder;
 use crate::desk::Listener;
 use crate::error::RunError;
 use crate::home::{Belongings, Home, Order, Outcome, random};
@@ -240,6 +241,12 @@ impl Gesta {
         let order = Order { job, input, budget: job.budget, key };
         let authority = (vec![self.root.clone()], &self.keys.owner);
         Ok(self.home.submit(&order, authority, now()).await?.0)
+    }
+
+    /// Makes a branch of a job; [`Self::run`] or a worker drives it.
+    pub async fn branch(&self, order: &BranchOrder<'_>) -> Result<TrajectoryId, RunError> {
+        let authority = (vec![self.root.clone()], &self.keys.owner);
+        Ok(self.home.branch(order, authority, now()).await?.0)
     }
 
     /// Starts a worker: [`Worker::run`] drives whatever the store has to do until it is told to stop.

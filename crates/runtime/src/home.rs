@@ -208,7 +208,7 @@ impl Home {
         Ok(outcome)
     }
 
-    async fn content(&self, content: &Content) -> Result<Canon, RunError> {
+    pub(crate) async fn content(&self, content: &Content) -> Result<Canon, RunError> {
         match content {
             Content::Inline(value) => Ok(value.clone()),
             Content::Blob(blob) => {

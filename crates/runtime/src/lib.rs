@@ -3,6 +3,7 @@
 
 pub mod approvals;
 pub mod authority;
+mod branches;
 mod budgets;
 mod clock;
 mod closing;
@@ -21,6 +22,7 @@ pub mod job;
 mod job_files;
 pub mod jobs;
 mod limits;
+mod lineage;
 mod notify;
 mod options;
 mod pipeline;
@@ -41,10 +43,11 @@ mod verify;
 mod worker;
 
 pub use authority::{Keys, Unauthorised};
+pub use branches::{At, BranchOrder};
 pub use budgets::shortage;
 pub use desk::{COMPILER, Event, Listener};
 pub use error::RunError;
-pub use facts::{Facts, STARTS};
+pub use facts::{Descent, Facts, Point, STARTS};
 pub use gesta::Gesta;
 pub use home::{Belongings, Home, Order, Outcome};
 pub use in_force::policies;

@@ -226,7 +226,7 @@ pub(crate) fn open(
     let tool = desk.shared.catalogue.get(&proposal.tool);
     let gathered = match recorded {
         Some(recorded) => Some((recorded.clone(), None, None)),
-        None => gather(desk, draft, tool, timeout_ms, now),
+        None => gather(desk, draft, &proposal, tool, timeout_ms, now),
     };
     let Some((outside, slot, hold)) = gathered else { return Ok(Opening::Busy) };
 

@@ -327,6 +327,7 @@ impl Runner {
     /// One append, and what follows from it.
     async fn turn(&mut self) -> Result<Made, RunError> {
         let desk = Arc::clone(&self.desk);
+        desk.lineage.look(self.chain.view(), &*desk.shared.store).await?;
         let running: BTreeSet<EntryId> = self.running.keys().copied().collect();
         let probed: BTreeSet<EntryId> = self
             .probed

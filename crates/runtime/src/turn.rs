@@ -4,6 +4,7 @@
 //! A turn is pure but for what it reads from the desk: when the append loses to someone else's, the
 //! same turn runs again on the new state.
 
+mod branch;
 mod confirm;
 mod delegate;
 mod fan;
@@ -13,7 +14,6 @@ mod values;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 
 use gesta_core::amounts::Amounts;
 use gesta_core::body::{Check, Completed, Delivered, Origin, Proposal, Stopped, step_seed};
@@ -369,6 +369,9 @@ impl Turn<'_> {
                 }
             }
         };
+        if self.take_over(draft, &proposal)? {
+            return Ok(());
+        }
         self.open(draft, proposal, call.timeout_ms, made)
     }
 
@@ -508,7 +511,7 @@ impl Turn<'_> {
     ) -> Option<Result<T, EvalError>> {
         let facts = draft.view();
         let input = self.value(&facts.mandate()?.input, made)?;
-        let lookup = Lookup { facts, blobs: self.blobs, missing: Mutex::default() };
+        let lookup = Lookup::new(facts, self.blobs);
         let outcome = evaluate(&Scope {
             input: &input,
             results: &lookup,
@@ -517,7 +520,7 @@ impl Turn<'_> {
             seed: self.seed(draft, step)?,
             item,
         });
-        let missing = lookup.missing.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let missing = lookup.missing();
         if missing.is_empty() {
             return Some(outcome);
         }

@@ -235,6 +235,19 @@ impl<F: Follow + Default> Chain<F> {
     }
 }
 
+impl<F: Follow + Default> Chain<F> {
+    /// A trajectory that is to begin as a branch from this commit of another, with a view of what it takes
+    /// over.
+    pub async fn branching(
+        store: Arc<dyn Store>,
+        trajectory: TrajectoryId,
+        (source, commit): (TrajectoryId, EntryId),
+    ) -> Result<Self, ChainError> {
+        let (state, view) = branching(&store, trajectory, (source, commit)).await?;
+        Ok(Self { store, state, view })
+    }
+}
+
 impl<F: Follow> Chain<F> {
     /// The state as of the newest entry that was read or appended.
     pub fn state(&self) -> &State {
@@ -340,20 +353,25 @@ fn fold<'a, F: Follow + Default + 'a>(
         if let Some(stored) = first.first() {
             let entry = read(trajectory, stored)?;
             if let Body::Branch(branch) = &entry.payload().body {
-                let (source, seen) = fold(store, branch.source, Some(branch.source_commit)).await?;
-                if source.head().map(|head| head.id) != Some(branch.source_commit) {
-                    return Err(ChainError::NoSource {
-                        trajectory,
-                        source_trajectory: branch.source,
-                        commit: branch.source_commit,
-                    });
-                }
-                state = source.branching(trajectory);
-                view = seen;
+                let from = (branch.source, branch.source_commit);
+                (state, view) = branching(store, trajectory, from).await?;
             }
         }
         fold_on(store, (state, view), until).await
     })
+}
+
+/// Folds the source of a branch up to the commit that the branch begins from.
+async fn branching<F: Follow + Default>(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    (source_trajectory, commit): (TrajectoryId, EntryId),
+) -> Result<(State, F), ChainError> {
+    let (source, view) = fold::<F>(store, source_trajectory, Some(commit)).await?;
+    if source.head().map(|head| head.id) != Some(commit) {
+        return Err(ChainError::NoSource { trajectory, source_trajectory, commit });
+    }
+    Ok((source.branching(trajectory), view))
 }
 
 /// Folds what follows `state`. While a page is folded, the next one is checked on the other cores and

@@ -16,6 +16,7 @@ use gesta_core::guardian::{self, Inputs, ToolFacts};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::policy::{Answer, Query};
+use gesta_core::repeat::Repeats;
 use gesta_core::signed::Signed;
 use gesta_core::state::{Admission, State};
 use gesta_core::temporal::{Grade, Pace, Whose};
@@ -412,6 +413,7 @@ impl<'a> Preview<'a> {
                 })
                 .collect(),
             max_args_bytes: self.options.max_args_bytes,
+            repeats: Repeats::default(),
         }
     }
 }

@@ -82,7 +82,8 @@ impl Follow for Told {
                 }
             }
             Body::Branch(branch) => {
-                *self = Self { mandate: Some(Arc::new(branch.mandate.clone())), ..Self::default() };
+                let (mandate, job) = (Some(Arc::new(branch.mandate.clone())), self.job.take());
+                *self = Self { mandate, job, ..Self::default() };
             }
             Body::Plan(plan) => self.job = plan.steps.iter().find_map(job_name),
             Body::Delegation(_) => self.delegations.push(Arc::new(entry.clone())),

@@ -12,6 +12,7 @@ const COMMANDS: &[&[&str]] = &[
     &["workers"],
     &["jobs"],
     &["resume"],
+    &["branch"],
     &["signal"],
     &["cancel"],
     &["approvals"],

@@ -8,6 +8,7 @@
 )]
 
 mod approvals;
+mod branch;
 mod budget;
 mod check;
 mod codes;

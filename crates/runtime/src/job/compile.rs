@@ -167,6 +167,28 @@ impl Compiled {
             .map_err(|list| Problems { label: self.label.clone(), list })
     }
 
+    /// The job's input from that of another run, as far as this job knows its names, and from the command
+    /// line, which counts.
+    pub fn input_over(
+        &self,
+        before: &Canon,
+        given: &BTreeMap<String, String>,
+    ) -> Result<Canon, Problems> {
+        let before: BTreeMap<String, serde_json::Value> = before.read().unwrap_or_default();
+        let mut all = BTreeMap::new();
+        for (name, value) in before {
+            let known = self.inputs.iter().any(|input| input.name == name);
+            match value {
+                serde_json::Value::Null => {}
+                serde_json::Value::String(text) if known => drop(all.insert(name, text)),
+                value if known => drop(all.insert(name, value.to_string())),
+                _ => {}
+            }
+        }
+        all.extend(given.iter().map(|(name, text)| (name.clone(), text.clone())));
+        self.input(&all)
+    }
+
     /// The plan as a Mermaid diagram.
     pub fn mermaid(&self) -> String {
         mermaid(&self.plan)

@@ -12,6 +12,7 @@ mod cel;
 mod check;
 mod compile;
 mod delegate;
+mod edit;
 mod expr;
 mod fields;
 mod file;
@@ -29,6 +30,7 @@ mod tree;
 
 pub use compile::{Compiled, JobFile, ToolType, Tools, load, load_with, parse};
 pub use delegate::Files;
+pub use edit::{Edit, edited, edited_input};
 pub use expr::{Expr, ExprError, test_with};
 pub use input::{InputSpec, complete_input};
 pub use mermaid::mermaid;

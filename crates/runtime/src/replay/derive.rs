@@ -14,6 +14,7 @@ use gesta_core::entry::{Author, Body, Entry};
 use gesta_core::guardian::{self, Allowance};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
+use gesta_core::repeat;
 use gesta_core::signed::{Document as _, Signed};
 use gesta_core::state::Act;
 use gesta_core::temporal::{Pace, Whose};
@@ -59,9 +60,21 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     fn of(part: Part<'a>, now: UnixMs) -> Self {
-        let outside =
-            Outside { account: None, dispatch_by: UnixMs(0), frozen: None, pace: Vec::new() };
+        let outside = Outside {
+            account: None,
+            dispatch_by: UnixMs(0),
+            frozen: None,
+            pace: Vec::new(),
+            repeats: Vec::new(),
+            takes_over: false,
+        };
         Self { part, now, outside, trial: false }
+    }
+
+    /// With what the trajectories above a branch have done.
+    fn taking_over(mut self) -> Self {
+        self.outside.takes_over = true;
+        self
     }
 }
 
@@ -85,6 +98,9 @@ impl Player<'_> {
             },
         };
         self.desk = self.desk(&recorded, &mandate, entry);
+        if let Some(desk) = &self.desk {
+            desk.lineage.look(&self.facts, &*self.library.store).await?;
+        }
         Ok(Ok(()))
     }
 
@@ -127,8 +143,9 @@ impl Player<'_> {
                 Origin::Effect { receipt, started, .. } => {
                     return self.committed(entry, commit, receipt, *started).await;
                 }
-                Origin::Computed | Origin::Skipped | Origin::RecordedFrom { .. } => {
-                    Scene::of(Part::Work(&commit.step), at)
+                Origin::Computed | Origin::Skipped => Scene::of(Part::Work(&commit.step), at),
+                Origin::RecordedFrom { .. } => {
+                    Scene::of(Part::Work(&commit.step), at).taking_over()
                 }
                 Origin::Woken { .. } => Scene::of(Part::Woken(&commit.step), at),
             },
@@ -226,6 +243,8 @@ impl Player<'_> {
             dispatch_by: permit.map_or(UnixMs(0), |permit| permit.dispatch_by),
             frozen: frozen.map(|frozen| frozen.frozen),
             pace: own.chain(others).collect(),
+            repeats: repeat::Found::of(decision).repeats,
+            takes_over: false,
         }
     }
 
@@ -277,7 +296,8 @@ impl Player<'_> {
         let Failure { certainty, cost, error, outcome, output, .. } = failure.clone();
         let now = failure.receipt.doc().at;
         let Some(started) = failure.started else {
-            let scene = Scene { trial: true, ..Scene::of(Part::Work(&failure.step), now) };
+            let scene = Scene::of(Part::Work(&failure.step), now).taking_over();
+            let scene = Scene { trial: true, ..scene };
             return self.perform(entry, scene).await;
         };
         let how = if failure.dispatched {

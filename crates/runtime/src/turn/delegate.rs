@@ -51,7 +51,7 @@ impl Turn<'_> {
         spec: &DelegateSpec,
         made: &mut Made,
     ) -> Result<(), RunError> {
-        if !self.may_open {
+        if !self.may_open || self.handed_before(draft, step)? {
             return Ok(());
         }
         let given = self.evaluate(draft, step, None, made, |scope| spec.input.resolve(scope));

@@ -27,9 +27,20 @@ impl Blobs {
 
 /// Results by step, noting the blobs that are not here yet.
 pub(super) struct Lookup<'a> {
-    pub(super) facts: &'a Facts,
-    pub(super) blobs: &'a Blobs,
-    pub(super) missing: Mutex<Vec<Digest>>,
+    facts: &'a Facts,
+    blobs: &'a Blobs,
+    missing: Mutex<Vec<Digest>>,
+}
+
+impl<'a> Lookup<'a> {
+    pub(super) fn new(facts: &'a Facts, blobs: &'a Blobs) -> Self {
+        Self { facts, blobs, missing: Mutex::default() }
+    }
+
+    /// The blobs that were asked for and are not here.
+    pub(super) fn missing(self) -> Vec<Digest> {
+        self.missing.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Results for Lookup<'_> {

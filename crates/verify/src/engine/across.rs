@@ -7,8 +7,8 @@ use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::verification::{Class, Finding};
 
-use super::beginning::{Beginning, Begins};
-use super::examine::{Delegated, Examined, Named, Returned};
+use super::beginning::{Beginning, Begins, above};
+use super::examine::{Delegated, Examined, Named, Returned, TakenOver};
 use crate::report::NotChecked;
 
 /// What came of the comparison.
@@ -31,6 +31,9 @@ pub(super) fn compare(
         if let Some(beginning) = beginnings.get(&one.trajectory).filter(|_| one.entries > 0) {
             compared.source(one, beginning);
             compared.parent(one, beginning);
+            for taken in &one.taken_over {
+                compared.taken_over(one, beginning, taken);
+            }
         }
         for delegation in &one.delegations {
             compared.child(one, delegation);
@@ -54,7 +57,7 @@ struct Comparing<'a> {
 impl Comparing<'_> {
     /// A branch: the source has the commit, sound, and the head that the branch saw.
     fn source(&mut self, branch: &Examined, beginning: &Beginning) {
-        let Begins::Branch { source: id, commit, head } = beginning.as_ else { return };
+        let Begins::Branch { source: id, commit, head, .. } = beginning.as_ else { return };
         let Some(source) = self.by_id.get(&id).copied() else { return };
         if !source.seen.contains_key(&commit) {
             // The fold found it, so the examination stopped before: at a signature.
@@ -77,6 +80,31 @@ impl Comparing<'_> {
                 self.refuse(branch, Class::Tampered, "source_head", None, what);
             }
         }
+    }
+
+    /// A branch: a result that it took over is that of a call above it.
+    fn taken_over(&mut self, branch: &Examined, beginning: &Beginning, taken: &TakenOver) {
+        let above = above(self.beginnings, beginning);
+        let examined: Vec<_> = above.iter().filter_map(|id| self.by_id.get(id)).copied().collect();
+        let found = examined.iter().find_map(|one| one.results_of_calls.get(&taken.from));
+        let what = match found {
+            Some(result) if *result == taken.result => {
+                self.across.links += 1;
+                return;
+            }
+            Some(_) => "the call that it names came to something else".to_owned(),
+            // What is not here yet, or not sound, may have had it.
+            None if examined.len() < above.len()
+                || !examined.iter().all(|one| one.is_sound() && one.ended) =>
+            {
+                if let Some(source) = above.first() {
+                    self.lacks(branch, taken.at.seq, "recorded result", *source);
+                }
+                return;
+            }
+            None => format!("nothing above it has the commit `{}`", taken.from),
+        };
+        self.refuse(branch, Class::Tampered, "recorded_from", Some(taken.at), what);
     }
 
     /// A child: the parent has the delegation, to this trajectory, under its writ.

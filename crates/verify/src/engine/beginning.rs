@@ -1,9 +1,10 @@
 //! What the first entry of a trajectory says, read before anything is verified: it decides in which
 //! order trajectories are examined and what to look for in others. Nothing here is believed yet.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use gesta_core::body::{DelegatedBy, Mandate, Purpose, RegistryHead};
+use gesta_core::body::{BranchMode, DelegatedBy, Mandate, Purpose, RegistryHead};
 use gesta_core::digest::{EntryId, WritId};
 use gesta_core::entry::{Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
@@ -16,7 +17,13 @@ pub(super) enum Begins {
     /// As a registry.
     Registry,
     /// From a commit of another.
-    Branch { source: TrajectoryId, commit: EntryId, head: Head },
+    Branch {
+        source: TrajectoryId,
+        commit: EntryId,
+        head: Head,
+        /// Whether it may take over results that were recorded above it.
+        recorded: bool,
+    },
     /// By itself, or in a way that its verification will refuse.
     Alone,
 }
@@ -50,7 +57,8 @@ impl Beginning {
             },
             Body::Branch(branch) => {
                 let (source, commit) = (branch.source, branch.source_commit);
-                let begins = Begins::Branch { source, commit, head: branch.source_head };
+                let (head, recorded) = (branch.source_head, branch.mode == BranchMode::Recorded);
+                let begins = Begins::Branch { source, commit, head, recorded };
                 Self::under(&branch.mandate, begins)
             }
             _ => nothing,
@@ -70,11 +78,28 @@ impl Beginning {
     pub(super) fn names(&self) -> impl Iterator<Item = (TrajectoryId, EntryId)> {
         let delegation = self.delegated_by.as_ref().map(|by| (by.trajectory, by.delegation));
         let source = match self.as_ {
-            Begins::Branch { source, commit, head } => {
+            Begins::Branch { source, commit, head, .. } => {
                 [Some((source, commit)), Some((source, head.id))]
             }
             Begins::Registry | Begins::Alone => [None, None],
         };
         source.into_iter().flatten().chain(delegation)
     }
+}
+
+/// The trajectories above a branch, its source first. One that descends from itself is refused elsewhere.
+pub(super) fn above(
+    beginnings: &BTreeMap<TrajectoryId, Beginning>,
+    branch: &Beginning,
+) -> Vec<TrajectoryId> {
+    let mut above = Vec::new();
+    let mut at = Some(branch);
+    while let Some(Begins::Branch { source, .. }) = at.map(|beginning| beginning.as_) {
+        if above.contains(&source) {
+            break;
+        }
+        above.push(source);
+        at = beginnings.get(&source);
+    }
+    above
 }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use gesta_core::amounts::Amounts;
-use gesta_core::body::{DelegationResult, End, Purpose};
-use gesta_core::digest::{Digest, EntryId, WritId};
-use gesta_core::document::Decision;
+use gesta_core::body::{Commit, DelegationResult, End, Origin, Purpose};
+use gesta_core::digest::{Digest, EntryId, ProposalId, WritId};
+use gesta_core::document::{Decision, Outcome};
 use gesta_core::entry::{Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::signed::Signed;
@@ -50,6 +50,31 @@ pub(super) struct Examined {
     pub(super) closing: Vec<Closing>,
     /// For a registry: what it says, and its ids.
     pub(super) registry: Option<(Registry, Vec<EntryId>)>,
+    /// Whether its last entry that holds has ended it.
+    pub(super) ended: bool,
+    /// Its results, if something below it may have taken them over.
+    pub(super) results_of_calls: BTreeMap<EntryId, CallResult>,
+    /// Results that it took over from above.
+    pub(super) taken_over: Vec<TakenOver>,
+}
+
+/// What a call came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CallResult {
+    proposal: ProposalId,
+    outcome: Outcome,
+    observation: Digest,
+    /// None if it has no canonical form, which no entry's has.
+    delta: Option<Digest>,
+}
+
+/// A result that was taken over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TakenOver {
+    pub(super) at: Head,
+    /// The commit that it is taken from.
+    pub(super) from: EntryId,
+    pub(super) result: CallResult,
 }
 
 /// An entry that another trajectory names.
@@ -119,6 +144,9 @@ impl Examined {
             delivered: Vec::new(),
             closing: Vec::new(),
             registry: None,
+            ended: false,
+            results_of_calls: BTreeMap::new(),
+            taken_over: Vec::new(),
         }
     }
 
@@ -322,6 +350,8 @@ struct Notes<'a> {
     wanted: Option<&'a BTreeSet<EntryId>>,
     is_child: bool,
     is_registry: bool,
+    /// Whether something below it may take over its results.
+    lends: bool,
     /// The registry that decisions name heads of, and what it says in the end.
     registry: Option<Standing<'a>>,
     /// The writs that everything here is done under.
@@ -339,6 +369,7 @@ impl<'a> Notes<'a> {
             wanted: audit.wanted.get(&trajectory),
             is_child: beginning.is_some_and(|beginning| beginning.delegated_by.is_some()),
             is_registry: audit.is_registry(trajectory),
+            lends: audit.lenders.contains(&trajectory),
             registry: registry.and_then(|registry| heads.get(&registry.trajectory)).copied(),
             writs: Vec::new(),
             ids: Vec::new(),
@@ -382,11 +413,35 @@ impl<'a> Notes<'a> {
                 examined.delivered.push(Named { at, of: body.to, head: body.head });
             }
             Body::Completed(body) => self.answer = Some(body.answer.digest()),
+            Body::Commit(body) => self.commit(body, at, examined),
             _ => {}
         }
+        examined.ended = state.ended().is_some();
         if let Some(end) = state.ended().filter(|_| self.is_child) {
             let (spent, answer) = (state.spent(), self.answer);
             examined.closing.push(Closing { head: at, end, spent, answer });
+        }
+    }
+
+    /// A result that was taken over, or that may be.
+    fn commit(&self, body: &Commit, at: Head, examined: &mut Examined) {
+        let result = |proposal| CallResult {
+            proposal,
+            outcome: body.outcome,
+            observation: body.observation.digest(),
+            delta: body.delta.digest().ok(),
+        };
+        match &body.origin {
+            Origin::Effect { proposal, .. } if self.lends => {
+                examined.results_of_calls.insert(at.id, result(*proposal));
+            }
+            Origin::RecordedFrom { commit, proposal } => {
+                if let Ok(proposal) = proposal.id() {
+                    let (from, result) = (*commit, result(proposal));
+                    examined.taken_over.push(TakenOver { at, from, result });
+                }
+            }
+            _ => {}
         }
     }
 

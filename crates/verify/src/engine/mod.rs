@@ -11,7 +11,8 @@
 //! ([`Options::partial`]), that makes the whole incomplete.
 //!
 //! Memory follows the number of trajectories, delegations and findings and the length of
-//! registries. Of other trajectories no entry is kept, but some hundred bytes for each settled step
+//! registries. Of other trajectories no entry is kept, but some hundred bytes for each settled step, and
+//! for each result that a branch may have taken over,
 //! while they are examined: that it may never run again has to be known to the end.
 
 mod across;
@@ -132,6 +133,17 @@ pub fn verify(chains: &dyn Chains, trust: &Keyring, options: &Options<'_>) -> Re
     audit.conclude(standing.into_iter().chain(examined).collect())
 }
 
+/// Everything above the branches that may take over what was recorded there.
+fn lenders(beginnings: &BTreeMap<TrajectoryId, Beginning>) -> BTreeSet<TrajectoryId> {
+    let mut lenders = BTreeSet::new();
+    for beginning in beginnings.values() {
+        if matches!(beginning.as_, Begins::Branch { recorded: true, .. }) {
+            lenders.extend(beginning::above(beginnings, beginning));
+        }
+    }
+    lenders
+}
+
 /// What is known before and while trajectories are examined.
 struct Audit<'a> {
     chains: &'a dyn Chains,
@@ -139,6 +151,8 @@ struct Audit<'a> {
     beginnings: BTreeMap<TrajectoryId, Beginning>,
     /// Entries that the beginnings of other trajectories name.
     wanted: BTreeMap<TrajectoryId, BTreeSet<EntryId>>,
+    /// Trajectories that branches may have taken results over from.
+    lenders: BTreeSet<TrajectoryId>,
     named: Named,
     entries: AtomicU64,
     bytes: AtomicU64,
@@ -162,11 +176,13 @@ impl<'a> Audit<'a> {
         for (trajectory, entry) in beginnings.values().flat_map(Beginning::names) {
             wanted.entry(trajectory).or_default().insert(entry);
         }
+        let lenders = lenders(&beginnings);
         Self {
             chains,
             options,
             beginnings,
             wanted,
+            lenders,
             named: Named::new(chains.listed_blobs()),
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),

@@ -105,6 +105,8 @@ pub(crate) struct Twists {
     pub(crate) orphan: bool,
     /// The branch names a head that the source does not have.
     pub(crate) foreign_source_head: bool,
+    /// The branch takes over a result that its source does not have.
+    pub(crate) invented_result: bool,
 }
 
 /// Chains and blobs, ready to be bundled.
@@ -309,7 +311,7 @@ fn branch(cast: &Cast, job: &Chain, registry: Head, twists: &Twists) -> Chain {
     let body = Branch {
         compiler: "gesta 0.1.0".to_owned(),
         mandate,
-        mode: BranchMode::Ask,
+        mode: if twists.invented_result { BranchMode::Recorded } else { BranchMode::Ask },
         note: "what if".to_owned(),
         principal: person().unwrap(),
         seed: Seed::new(Digest::of(b"branch")),
@@ -319,7 +321,20 @@ fn branch(cast: &Cast, job: &Chain, registry: Head, twists: &Twists) -> Chain {
     };
     let mut chain = Chain::new(source.branching(BRANCH));
     chain.add(Author::Principal(person().unwrap()), Body::Branch(Box::new(body)));
+    if twists.invented_result {
+        let ship = PlanStep {
+            id: "ship".parse().unwrap(),
+            kind: StepKind::Call,
+            needs: Vec::new(),
+            spec: Canon::parse(b"{}").unwrap(),
+        };
+        let plan = Body::Plan(Box::new(Plan::new(vec![ship]).unwrap()));
+        chain.add(Author::Principal(person().unwrap()), plan);
+    }
     chain.act(cast, Act::Attempt, "");
+    if twists.invented_result {
+        chain.act(cast, Act::CommitRecorded, "ship");
+    }
     chain
 }
 

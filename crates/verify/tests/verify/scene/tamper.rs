@@ -273,8 +273,13 @@ fn changed_links() -> Vec<Case> {
         ),
         case(
             "foreign-source-head",
-            twisted(&Twists { foreign_source_head: true, ..none }),
+            twisted(&Twists { foreign_source_head: true, ..none.clone() }),
             (Tampered, "source_head", Some(BRANCH), Some(0)),
+        ),
+        case(
+            "invented-result",
+            twisted(&Twists { invented_result: true, ..none }),
+            (Tampered, "recorded_from", Some(BRANCH), Some(3)),
         ),
         case(
             "branch-of-itself",
