@@ -12,6 +12,7 @@ mod budget;
 mod confirm;
 mod failing;
 mod frozen;
+mod golden;
 mod plain;
 mod replay;
 #[path = "../scene/mod.rs"]
