@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, branch, budget, cancel, check, completions, confirm, demo, doctor, doubts,
-    export, freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, resolve,
-    resume, run, show, signal, submit, tools, tree, verify, worker, workers, writ,
+    approvals, approve, branch, budget, cancel, check, completions, confirm, demo, diff, doctor,
+    doubts, export, freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine,
+    resolve, resume, run, show, signal, submit, tools, tree, verify, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -130,6 +130,7 @@ pub(crate) enum Command {
     Log(log::Arguments),
     Show(show::Arguments),
     Tree(tree::Arguments),
+    Diff(diff::Arguments),
     Verify(verify::Arguments),
     Export(export::Arguments),
     Doctor(doctor::Arguments),
@@ -172,6 +173,7 @@ impl Command {
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
             Self::Tree(arguments) => tree::run(session, &arguments),
+            Self::Diff(arguments) => diff::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),

@@ -6,6 +6,7 @@ mod args;
 mod chains;
 mod commands;
 mod confirmations;
+mod course;
 mod deeds;
 mod doubts;
 mod driving;

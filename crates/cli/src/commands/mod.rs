@@ -9,6 +9,7 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod confirm;
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod doubts;
 mod dry_run;

@@ -52,6 +52,8 @@ const COMMANDS: &[&[&str]] = &[
     &["writ", "revoke"],
     &["log"],
     &["show"],
+    &["tree"],
+    &["diff"],
     &["verify"],
     &["export"],
     &["doctor"],

@@ -15,6 +15,7 @@ mod codes;
 mod confirm;
 mod delegation;
 mod demo;
+mod diff;
 mod doctor;
 mod embedded;
 mod errors;
