@@ -8,8 +8,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     approvals, approve, branch, budget, cancel, check, completions, confirm, demo, diff, doctor,
-    doubts, export, freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine,
-    resolve, resume, run, show, signal, submit, tools, tree, verify, worker, workers, writ,
+    doubts, export, freeze, graph, help, import, init, jobs, keys, log, notices, policy,
+    quarantine, resolve, resume, run, show, signal, submit, tools, tree, verify, worker, workers,
+    writ,
 };
 use crate::session::Session;
 
@@ -133,6 +134,7 @@ pub(crate) enum Command {
     Diff(diff::Arguments),
     Verify(verify::Arguments),
     Export(export::Arguments),
+    Import(import::Arguments),
     Doctor(doctor::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
@@ -176,6 +178,7 @@ impl Command {
             Self::Diff(arguments) => diff::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
+            Self::Import(arguments) => import::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),
             Self::Demo(arguments) => demo::run(session, &arguments),
             Self::Completions(arguments) => completions::run(session, &arguments),

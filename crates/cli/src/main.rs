@@ -13,6 +13,7 @@ mod driving;
 mod durable;
 mod entropy;
 mod escape;
+mod importing;
 mod interrupt;
 mod job_file;
 mod key_file;

@@ -17,6 +17,7 @@ pub(crate) mod export;
 pub(crate) mod freeze;
 pub(crate) mod graph;
 pub(crate) mod help;
+pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod jobs;
 pub(crate) mod keys;

@@ -56,6 +56,7 @@ const COMMANDS: &[&[&str]] = &[
     &["diff"],
     &["verify"],
     &["export"],
+    &["import"],
     &["doctor"],
     &["demo"],
     &["demo", "ledger"],

@@ -22,6 +22,7 @@ mod errors;
 mod export;
 mod freeze;
 mod help;
+mod import;
 mod init;
 mod jobs;
 mod keys;
