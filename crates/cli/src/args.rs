@@ -7,9 +7,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, branch, budget, cancel, check, completions, confirm, demo, doctor, doubts,
-    export, freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, replay,
-    resolve, resume, run, show, signal, submit, tools, tree, verify, worker, workers, writ,
+    approvals, approve, branch, budget, cancel, check, completions, confirm, demo, diff, doctor,
+    doubts, export, freeze, graph, help, import, init, jobs, keys, log, notices, policy,
+    quarantine, replay, resolve, resume, run, show, signal, submit, tools, tree, verify, worker,
+    workers, writ,
 };
 use crate::session::Session;
 
@@ -132,8 +133,10 @@ pub(crate) enum Command {
     Show(show::Arguments),
     Tree(tree::Arguments),
     Replay(replay::Arguments),
+    Diff(diff::Arguments),
     Verify(verify::Arguments),
     Export(export::Arguments),
+    Import(import::Arguments),
     Doctor(doctor::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
@@ -175,8 +178,10 @@ impl Command {
             Self::Show(arguments) => show::run(session, &arguments),
             Self::Tree(arguments) => tree::run(session, &arguments),
             Self::Replay(arguments) => replay::run(session, &arguments),
+            Self::Diff(arguments) => diff::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
+            Self::Import(arguments) => import::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),
             Self::Demo(arguments) => demo::run(session, &arguments),
             Self::Completions(arguments) => completions::run(session, &arguments),

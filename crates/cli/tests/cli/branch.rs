@@ -70,7 +70,7 @@ shell = true
 env = ["PATH"]
 "#;
 
-const JOB: &str = "job: shop
+pub(crate) const JOB: &str = "job: shop
 input: { who: string }
 steps:
   - { id: read, tool: look }
@@ -80,21 +80,21 @@ steps:
 answer: ${steps.ship.result}
 ";
 
-fn world(job: &str) -> World {
+pub(crate) fn world(job: &str) -> World {
     let world = World::with_tools(TOOLS);
     world.write("job.yaml", job);
     world
 }
 
 /// The shop, after its job has run.
-fn shop() -> (World, String) {
+pub(crate) fn shop() -> (World, String) {
     let world = world(JOB);
     let ran = world.gesta(&["run", "job.yaml", "--input", "who=ada", "--json"]).json();
     (world, ran["trajectory"].as_str().unwrap().to_owned())
 }
 
 /// Makes a branch and leaves it alone.
-fn branch(world: &World, source: &str, more: &[&str]) -> String {
+pub(crate) fn branch(world: &World, source: &str, more: &[&str]) -> String {
     let made = world.gesta(&[&["branch", source, "--submit", "--json"], more].concat()).json();
     assert_eq!((&made["new"], &made["source"]), (&json!(true), &json!(source)));
     made["trajectory"].as_str().unwrap().to_owned()

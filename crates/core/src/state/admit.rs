@@ -24,6 +24,7 @@ pub struct Admission {
     entries: Vec<Entry>,
     touched: Vec<StepId>,
     under: Option<(TrajectoryId, Head)>,
+    says_nothing: bool,
 }
 
 impl State {
@@ -36,6 +37,7 @@ impl State {
             entries: Vec::new(),
             touched: Vec::new(),
             under: None,
+            says_nothing: false,
         }
     }
 }
@@ -77,6 +79,11 @@ impl Admission {
         &self.entries
     }
 
+    /// Leaves out the notices: what is added happened elsewhere, and whoever had to be told was.
+    pub fn say_nothing(&mut self) {
+        self.says_nothing = true;
+    }
+
     /// The state with everything added so far.
     pub fn state(&self) -> &State {
         &self.state
@@ -84,7 +91,7 @@ impl Admission {
 
     /// The append, and the state once it is stored. None when nothing was added.
     pub fn finish(self) -> Option<(Admitted, State)> {
-        let Self { base, state, fence, entries, mut touched, under } = self;
+        let Self { base, state, fence, entries, mut touched, under, says_nothing } = self;
         if state.ended().is_some() && base.ended().is_none() {
             touched.extend(base.parked().map(|parked| parked.step));
         }
@@ -93,7 +100,8 @@ impl Admission {
         let unparked =
             touched.iter().filter(|step| base.parked_row(step).is_some()).cloned().collect();
         let parked: Vec<_> = touched.iter().filter_map(|step| state.parked_row(step)).collect();
-        let notices = entries.iter().filter_map(|entry| notice(&state, &parked, entry)).collect();
+        let telling = entries.iter().filter(|_| !says_nothing);
+        let notices = telling.filter_map(|entry| notice(&state, &parked, entry)).collect();
         let admitted = Admitted {
             trajectory: state.trajectory(),
             expected: base.head(),

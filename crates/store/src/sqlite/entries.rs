@@ -20,8 +20,15 @@ const FROM: &str = "
     ORDER BY seq";
 const HOLDING: &str = "SELECT seq, ids, trajectory FROM entries WHERE instr(ids, ?1) > 0";
 
+/// How many entries a row holds: a whole one is read for any of them.
+const ROW_MOST: usize = 256;
+
 /// Adds what one append adds.
 pub(super) fn insert(db: &Connection, trajectory: TrajectoryId, entries: &[Entry]) -> Result<()> {
+    entries.chunks(ROW_MOST).try_for_each(|row| insert_row(db, trajectory, row))
+}
+
+fn insert_row(db: &Connection, trajectory: TrajectoryId, entries: &[Entry]) -> Result<()> {
     let Some(first) = entries.first() else { return Ok(()) };
     let ids: Vec<u8> = entries.iter().flat_map(|entry| *entry.id().as_bytes()).collect();
     let mut bytes = Vec::with_capacity(entries.iter().map(|entry| entry.bytes().len() + 1).sum());

@@ -96,6 +96,14 @@ impl Bundle {
         self.trajectories.values().map(|(_, place)| place.size).sum()
     }
 
+    /// The bytes of a blob as they stand in the file; nothing if it is not there.
+    pub fn blob_bytes(&self, digest: Digest) -> Result<Vec<u8>, Finding> {
+        let Some((place, _)) = self.blobs.get(&digest) else { return Ok(Vec::new()) };
+        let mut bytes = Vec::new();
+        self.section(*place).read_to_end(&mut bytes).map_err(|error| io(&error))?;
+        Ok(bytes)
+    }
+
     fn section(&self, place: Place) -> Section<'_> {
         Section { bytes: &*self.bytes, offset: place.offset, left: place.size }
     }
