@@ -15,7 +15,9 @@ use gesta_core::state::State;
 use gesta_core::time::UnixMs;
 use gesta_runtime::RunError;
 use gesta_runtime::replay::{self, Asked, Library, Otherwise, Report, Session as Played, WhatIf};
+use gesta_store::memory::MemoryStore;
 use gesta_store::{Store, TrajectoryRow};
+use gesta_verify::bundle::Bundle;
 use serde_json::{Value, json};
 
 use super::verify::bar;
@@ -25,7 +27,7 @@ use crate::problem::Problem;
 use crate::session::Session;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
-use crate::{chains, moment, output, policies, reference, table};
+use crate::{chains, importing, moment, output, policies, reference, table};
 
 /// What `gesta` exits with when something came out otherwise than it is recorded.
 const DIVERGED: u8 = 7;
@@ -49,6 +51,7 @@ Examples:
   gesta replay t_4f2a
   gesta replay t_4f2a --until 17 --world
   gesta replay t_4f2a --confirm
+  gesta replay --all --bundle refund.gesta
   gesta replay --all --since 2026-11-09T00:00:00Z --policy stricter.cedar
   gesta replay --all --tools gesta.next.toml --json | jq .otherwise")]
 pub(crate) struct Arguments {
@@ -73,6 +76,9 @@ pub(crate) struct Arguments {
     /// Ask the verifiers of the workspace whether the outside still agrees; nothing is changed
     #[arg(long, conflicts_with_all = ["all", "until"])]
     confirm: bool,
+    /// Replay the trajectories of a bundle instead of the store's
+    #[arg(long, value_name = "FILE", conflicts_with = "confirm")]
+    bundle: Option<PathBuf>,
     /// Decide under these policies instead; several files are one set
     #[arg(long, value_name = "FILE")]
     policy: Vec<PathBuf>,
@@ -89,7 +95,10 @@ struct Outcome {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = match &arguments.bundle {
+        Some(file) => session.wait(of_bundle(file))?,
+        None => session.store()?,
+    };
     let asked = Asked { until: arguments.until, what_if: what_if(arguments)? };
     let rows = rows(session, &store, arguments)?;
     let started = Instant::now();
@@ -166,6 +175,17 @@ fn rows(
         rows.extend(session.wait(store.trajectory(id))?);
     }
     Ok(rows)
+}
+
+/// What a bundle holds, in a store that goes away with the command. Who signed it is not asked.
+async fn of_bundle(file: &Path) -> Result<Arc<dyn Store>> {
+    let bundle = Bundle::open(file).map_err(|finding| {
+        Problem::new(format!("`{}`: {finding}", file.display())).class(finding.class)
+    })?;
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(gesta_store::clock::system()));
+    let planned = importing::plan(&store, &bundle, true).await?;
+    importing::carry_out(&store, &bundle, &planned).await?;
+    Ok(store)
 }
 
 /// What to decide under instead.

@@ -38,6 +38,19 @@ fn a_job_is_derived_again_without_a_call() {
 }
 
 #[test]
+fn a_bundle_is_enough() {
+    let (world, id) = refunded();
+    world.gesta(&["export", &id, "-o", "it.gesta"]).ok();
+    let here = world.gesta(&["replay", &id, "--json"]).json();
+    let elsewhere = World::new();
+    let file = world.path("it.gesta").display().to_string();
+    let there = elsewhere.gesta(&["replay", "--all", "--bundle", &file, "--json"]).json();
+    assert_eq!(there, here);
+    std::fs::write(elsewhere.path("no.gesta"), "nothing").unwrap();
+    elsewhere.gesta(&["replay", "--all", "--bundle", "no.gesta"]).expect(6);
+}
+
+#[test]
 fn a_policy_is_tried_on_what_happened() {
     let (world, id) = refunded();
     std::fs::write(world.path("asks.cedar"), ASKS).unwrap();
