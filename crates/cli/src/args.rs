@@ -7,10 +7,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, branch, budget, cancel, check, completions, confirm, demo, diff, doctor,
-    doubts, export, freeze, graph, help, import, init, jobs, keys, log, notices, policy,
-    quarantine, replay, resolve, resume, run, show, signal, submit, tools, tree, verify, worker,
-    workers, writ,
+    approvals, approve, branch, budget, cancel, check, completions, confirm, conformance, demo,
+    diff, doctor, doubts, export, freeze, graph, help, import, init, jobs, keys, log, notices,
+    policy, quarantine, replay, resolve, resume, run, show, signal, submit, tools, tree, verify,
+    worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -137,6 +137,7 @@ pub(crate) enum Command {
     Verify(verify::Arguments),
     Export(export::Arguments),
     Import(import::Arguments),
+    Conformance(conformance::Arguments),
     Doctor(doctor::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
@@ -182,6 +183,7 @@ impl Command {
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
             Self::Import(arguments) => import::run(session, &arguments),
+            Self::Conformance(arguments) => conformance::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),
             Self::Demo(arguments) => demo::run(session, &arguments),
             Self::Completions(arguments) => completions::run(session, &arguments),

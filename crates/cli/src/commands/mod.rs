@@ -8,6 +8,7 @@ pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod confirm;
+pub(crate) mod conformance;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;

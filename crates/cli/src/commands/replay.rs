@@ -252,8 +252,9 @@ fn decisions(results: &[Outcome]) -> u64 {
     results.iter().map(|result| result.report.decisions).sum()
 }
 
-fn print(session: &mut Session, result: &Outcome, arguments: &Arguments) -> Result<()> {
-    let Report { trajectory, session: played, entries, derived, given, .. } = &result.report;
+/// How the replay of one trajectory went.
+fn played(report: &Report) -> Vec<String> {
+    let Report { trajectory, session: played, entries, derived, given, .. } = report;
     let (derived, given): (u64, u64) = (derived.values().sum(), given.values().sum());
     let mut lines = Vec::new();
     match played {
@@ -285,6 +286,11 @@ fn print(session: &mut Session, result: &Outcome, arguments: &Arguments) -> Resu
             lines.push(format!("{trajectory}  cannot be replayed from entry {seq} on: {why}"));
         }
     }
+    lines
+}
+
+fn print(session: &mut Session, result: &Outcome, arguments: &Arguments) -> Result<()> {
+    let mut lines = played(&result.report);
     match (&result.report.run_hash, hashes_agree(&result.report)) {
         (None, _) => {}
         (Some(hash), true) => lines.push(format!("  run hash  {hash}, recorded and derived")),

@@ -58,6 +58,7 @@ const COMMANDS: &[&[&str]] = &[
     &["verify"],
     &["export"],
     &["import"],
+    &["conformance"],
     &["doctor"],
     &["demo"],
     &["demo", "ledger"],

@@ -13,6 +13,7 @@ mod budget;
 mod check;
 mod codes;
 mod confirm;
+mod conformance;
 mod delegation;
 mod demo;
 mod diff;

@@ -30,7 +30,8 @@ answer: "${steps.each.result}"
 fn tools() -> Catalogue {
     let flaky = Witness::default();
     let slow = async |call: FunctionCall| {
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        let took = Duration::from_millis(700);
+        let _it_took_a_while = tokio::time::timeout(took, std::future::pending::<()>()).await;
         let args: Value = serde_json::from_str(call.args.as_str()).unwrap();
         Ok::<_, FunctionError>(json!({ "paid": args["n"] }))
     };
