@@ -8,8 +8,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     approvals, approve, budget, cancel, check, completions, confirm, demo, doctor, doubts, export,
-    freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, resolve, resume, run,
-    show, signal, submit, tools, tree, verify, worker, workers, writ,
+    freeze, graph, help, init, jobs, keys, log, notices, policy, proof, quarantine, resolve,
+    resume, run, seal, show, signal, submit, tools, tree, verify, witness, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -131,6 +131,9 @@ pub(crate) enum Command {
     Tree(tree::Arguments),
     Verify(verify::Arguments),
     Export(export::Arguments),
+    Seal(seal::Arguments),
+    Proof(proof::Arguments),
+    Witness(witness::Arguments),
     Doctor(doctor::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
@@ -172,6 +175,9 @@ impl Command {
             Self::Tree(arguments) => tree::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
+            Self::Seal(arguments) => seal::run(session, &arguments),
+            Self::Proof(arguments) => proof::run(session, &arguments),
+            Self::Witness(arguments) => witness::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),
             Self::Demo(arguments) => demo::run(session, &arguments),
             Self::Completions(arguments) => completions::run(session, &arguments),

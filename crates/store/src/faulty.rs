@@ -277,8 +277,12 @@ impl LogStore for FaultyStore {
         self.inner.log().map_nodes(hashes).await
     }
 
-    async fn run_of(&self, trajectory: TrajectoryId, seq: u64) -> Result<Option<Run>, StoreError> {
-        self.inner.log().run_of(trajectory, seq).await
+    async fn run_before(
+        &self,
+        trajectory: TrajectoryId,
+        seq: u64,
+    ) -> Result<Option<Run>, StoreError> {
+        self.inner.log().run_before(trajectory, seq).await
     }
 
     async fn runs(&self, from_leaf: u64, max: usize) -> Result<Vec<Run>, StoreError> {

@@ -127,9 +127,13 @@ pub trait LogStore: Send + Sync + 'static {
     /// Those of these nodes of the map that there are.
     async fn map_nodes(&self, hashes: &[Digest]) -> Result<Vec<(Digest, Vec<u8>)>, StoreError>;
 
-    /// The run that an entry is in, if the log holds it.
-    async fn run_of(&self, trajectory: TrajectoryId, seq: u64) -> Result<Option<Run>, StoreError>;
+    /// The newest run of a trajectory that begins at this entry or before it.
+    async fn run_before(
+        &self,
+        trajectory: TrajectoryId,
+        seq: u64,
+    ) -> Result<Option<Run>, StoreError>;
 
-    /// Runs in the order of the log, from the one on that begins at this leaf, at most `max` of them.
+    /// Runs in the order of the log, from the one on that holds this leaf, at most `max` of them.
     async fn runs(&self, from_leaf: u64, max: usize) -> Result<Vec<Run>, StoreError>;
 }

@@ -52,6 +52,7 @@ impl Scene {
             worker: name.parse().unwrap(),
             key: Self::worker_key(),
             guardian: None,
+            sealer: None,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(REGISTRY),
             config: Digest::of(b"test"),

@@ -197,6 +197,7 @@ impl Life {
                 worker: format!("worker-{}-{birth}", self.number).parse().unwrap(),
                 key: Scene::worker_key(),
                 guardian: None,
+                sealer: None,
                 catalogue: Arc::new(self.outside.tools(&health, lacks)),
                 registry: Some(REGISTRY),
                 config: Digest::of(b"test"),

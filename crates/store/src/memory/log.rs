@@ -121,21 +121,19 @@ impl LogStore for MemoryStore {
         Ok(hashes.iter().filter_map(node).collect())
     }
 
-    async fn run_of(&self, trajectory: TrajectoryId, seq: u64) -> Result<Option<Run>, StoreError> {
+    async fn run_before(
+        &self,
+        trajectory: TrajectoryId,
+        seq: u64,
+    ) -> Result<Option<Run>, StoreError> {
         let tables = self.tables();
         let before = tables.log.places.range((trajectory, 0)..=(trajectory, seq)).next_back();
-        let run = before.and_then(|(_, first_leaf)| tables.log.runs.get(first_leaf));
-        Ok(run.filter(|run| run.head().is_some_and(|head| head.seq >= seq)).cloned())
+        Ok(before.and_then(|(_, first_leaf)| tables.log.runs.get(first_leaf)).cloned())
     }
 
     async fn runs(&self, from_leaf: u64, max: usize) -> Result<Vec<Run>, StoreError> {
-        Ok(self
-            .tables()
-            .log
-            .runs
-            .range(from_leaf..)
-            .map(|(_, run)| run.clone())
-            .take(max)
-            .collect())
+        let tables = self.tables();
+        let holds = tables.log.runs.range(..=from_leaf).next_back().map_or(0, |(first, _)| *first);
+        Ok(tables.log.runs.range(holds..).map(|(_, run)| run.clone()).take(max).collect())
     }
 }

@@ -58,12 +58,14 @@ const TILES: &str = "
     FROM log_tiles AS t JOIN unnest($1::bigint[], $2::bigint[]) AS w (level, number)
         ON t.level = w.level AND t.number = w.number";
 const NODES: &str = "SELECT hash, bytes FROM log_map WHERE hash = ANY ($1::bytea[])";
-const RUN_OF: &str = "
+const RUN_BEFORE: &str = "
     SELECT first_leaf, trajectory, first_seq, ids FROM log_runs
     WHERE trajectory = $1 AND first_seq <= $2 ORDER BY first_seq DESC LIMIT 1";
 const RUNS: &str = "
     SELECT first_leaf, trajectory, first_seq, ids FROM log_runs
-    WHERE first_leaf >= $1 ORDER BY first_leaf LIMIT $2";
+    WHERE first_leaf >= coalesce(
+        (SELECT max(first_leaf) FROM log_runs WHERE first_leaf <= $1), 0)
+    ORDER BY first_leaf LIMIT $2";
 
 #[async_trait]
 impl LogStore for PostgresStore {
@@ -136,11 +138,14 @@ impl LogStore for PostgresStore {
         self.link.query(NODES, &[&hashes]).await?.iter().map(node).collect()
     }
 
-    async fn run_of(&self, trajectory: TrajectoryId, seq: u64) -> Result<Option<Run>, StoreError> {
+    async fn run_before(
+        &self,
+        trajectory: TrajectoryId,
+        seq: u64,
+    ) -> Result<Option<Run>, StoreError> {
         let trajectory = trajectory.as_bytes().as_slice();
-        let found = self.link.query(RUN_OF, &[&trajectory, &bigint(seq)?]).await?;
-        let found = found.first().map(run).transpose()?;
-        Ok(found.filter(|run| run.head().is_some_and(|head| head.seq >= seq)))
+        let found = self.link.query(RUN_BEFORE, &[&trajectory, &bigint(seq)?]).await?;
+        found.first().map(run).transpose()
     }
 
     async fn runs(&self, from_leaf: u64, max: usize) -> Result<Vec<Run>, StoreError> {

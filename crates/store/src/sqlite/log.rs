@@ -40,12 +40,14 @@ const COSIGN: &str = "
     UPDATE log_checkpoints SET witnesses = ?3, note = ?4 WHERE size = ?1 AND note = ?2";
 const TILE: &str = "SELECT bytes FROM log_tiles WHERE level = ?1 AND number = ?2";
 const NODE: &str = "SELECT bytes FROM log_map WHERE hash = ?1";
-const RUN_OF: &str = "
+const RUN_BEFORE: &str = "
     SELECT first_leaf, trajectory, first_seq, ids FROM log_runs
     WHERE trajectory = ?1 AND first_seq <= ?2 ORDER BY first_seq DESC LIMIT 1";
 const RUNS: &str = "
     SELECT first_leaf, trajectory, first_seq, ids FROM log_runs
-    WHERE first_leaf >= ?1 ORDER BY first_leaf LIMIT ?2";
+    WHERE first_leaf >= coalesce(
+        (SELECT max(first_leaf) FROM log_runs WHERE first_leaf <= ?1), 0)
+    ORDER BY first_leaf LIMIT ?2";
 
 #[async_trait]
 impl LogStore for SqliteStore {
@@ -130,14 +132,16 @@ impl LogStore for SqliteStore {
             .await
     }
 
-    async fn run_of(&self, trajectory: TrajectoryId, seq: u64) -> Result<Option<Run>, StoreError> {
+    async fn run_before(
+        &self,
+        trajectory: TrajectoryId,
+        seq: u64,
+    ) -> Result<Option<Run>, StoreError> {
         self.readers
             .run(move |db| {
-                let found = db
-                    .prepare_cached(RUN_OF)?
+                db.prepare_cached(RUN_BEFORE)?
                     .query_row(params![trajectory.as_bytes(), seq], run)
-                    .optional()?;
-                Ok(found.filter(|run| run.head().is_some_and(|head| head.seq >= seq)))
+                    .optional()
             })
             .await
     }

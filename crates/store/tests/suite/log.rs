@@ -50,9 +50,9 @@ pub(crate) async fn what_is_not_sealed_is_found(subject: Subject) {
     assert!(log.seal(&seal(0, vec![run.clone()], "a")).await.unwrap());
     let left = [row(one.id(), grown.seq, grown.seq), both[1]];
     assert_eq!(log.unsealed(None, 9).await.unwrap(), left);
-    assert_eq!(log.run_of(one.id(), 0).await.unwrap(), Some(run.clone()));
-    assert_eq!(log.run_of(one.id(), grown.seq).await.unwrap(), None);
-    assert_eq!(log.run_of(two.id(), 0).await.unwrap(), None);
+    assert_eq!(log.run_before(one.id(), 0).await.unwrap(), Some(run.clone()));
+    assert_eq!(log.run_before(one.id(), grown.seq).await.unwrap(), Some(run.clone()));
+    assert_eq!(log.run_before(two.id(), 0).await.unwrap(), None);
 
     let size = run.ids.len() as u64;
     let rest = store.entries(one.id(), grown.seq, 9).await.unwrap();
@@ -63,9 +63,10 @@ pub(crate) async fn what_is_not_sealed_is_found(subject: Subject) {
     assert!(log.seal(&seal(size, vec![rest.clone(), other.clone()], "a")).await.unwrap());
     assert_eq!(log.unsealed(None, 9).await.unwrap(), []);
     assert_eq!(log.lag().await.unwrap(), Lag::default());
-    assert_eq!(log.run_of(one.id(), grown.seq).await.unwrap(), Some(rest.clone()));
+    assert_eq!(log.run_before(one.id(), grown.seq).await.unwrap(), Some(rest.clone()));
     assert_eq!(log.runs(0, 9).await.unwrap(), [run, rest.clone(), other.clone()]);
     assert_eq!(log.runs(size, 1).await.unwrap(), [rest]);
+    assert_eq!(log.runs(size + 2, 9).await.unwrap(), std::slice::from_ref(&other), "it holds it");
     assert_eq!(log.runs(size + 1, 9).await.unwrap(), [other]);
 
     // An append after it is found again, and rebuilt projections are not mistaken for one.
