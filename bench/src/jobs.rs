@@ -251,6 +251,7 @@ impl Scene {
             worker: "bench".parse()?,
             key: worker_key(),
             guardian: None,
+            sealer: None,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(REGISTRY),
             options: Options::default(),

@@ -9,8 +9,8 @@ use tracing_subscriber::EnvFilter;
 use crate::commands::{
     approvals, approve, branch, budget, cancel, check, completions, confirm, conformance, demo,
     diff, doctor, doubts, export, freeze, graph, help, import, init, jobs, keys, log, notices,
-    policy, quarantine, replay, resolve, resume, run, show, signal, submit, tools, tree, verify,
-    worker, workers, writ,
+    policy, proof, quarantine, replay, resolve, resume, run, seal, show, signal, submit, tools,
+    tree, verify, witness, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -138,6 +138,9 @@ pub(crate) enum Command {
     Export(export::Arguments),
     Import(import::Arguments),
     Conformance(conformance::Arguments),
+    Seal(seal::Arguments),
+    Proof(proof::Arguments),
+    Witness(witness::Arguments),
     Doctor(doctor::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
@@ -184,6 +187,9 @@ impl Command {
             Self::Export(arguments) => export::run(session, &arguments),
             Self::Import(arguments) => import::run(session, &arguments),
             Self::Conformance(arguments) => conformance::run(session, &arguments),
+            Self::Seal(arguments) => seal::run(session, &arguments),
+            Self::Proof(arguments) => proof::run(session, &arguments),
+            Self::Witness(arguments) => witness::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),
             Self::Demo(arguments) => demo::run(session, &arguments),
             Self::Completions(arguments) => completions::run(session, &arguments),

@@ -11,7 +11,7 @@ use gesta_core::entry::{Entry, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::verification::{Class, Finding, links};
 use gesta_store::{Listing, Store, StoreError, StoredEntry, TrajectoryRow};
-use gesta_verify::engine::{Chains, Each};
+use gesta_verify::engine::{Chains, Each, Sealing};
 use tokio::runtime::Handle;
 
 /// How many entries or rows are read at a time.
@@ -22,6 +22,7 @@ pub(crate) struct StoreChains {
     store: Arc<dyn Store>,
     handle: Handle,
     heads: BTreeMap<TrajectoryId, Head>,
+    sealing: Option<Sealing>,
 }
 
 impl StoreChains {
@@ -29,8 +30,9 @@ impl StoreChains {
         store: Arc<dyn Store>,
         handle: Handle,
         heads: BTreeMap<TrajectoryId, Head>,
+        sealing: Option<Sealing>,
     ) -> Self {
-        Self { store, handle, heads }
+        Self { store, handle, heads, sealing }
     }
 
     /// How many entries there are in all.
@@ -80,6 +82,10 @@ impl Chains for StoreChains {
 
     fn size(&self, trajectory: TrajectoryId) -> Option<u64> {
         self.heads.get(&trajectory).map(|head| head.seq + 1)
+    }
+
+    fn sealing(&self) -> Option<&Sealing> {
+        self.sealing.as_ref()
     }
 }
 

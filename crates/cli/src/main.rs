@@ -27,6 +27,7 @@ mod policies;
 mod problem;
 mod reference;
 mod registry;
+mod sealing;
 mod session;
 mod settings;
 mod signatures;

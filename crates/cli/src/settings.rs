@@ -59,6 +59,27 @@ impl WorkerKeys {
     }
 }
 
+/// `[log]`: the transparency log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogSettings {
+    /// What the log is called; for good, once something is sealed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<String>,
+    /// How often workers seal, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) every: Option<DurationMs>,
+    /// The name of the key that signs checkpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+}
+
+impl LogSettings {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// `[temporal]`: windows, and what follows when one is full.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

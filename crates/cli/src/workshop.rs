@@ -20,6 +20,7 @@ use crate::key_file;
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::registry::Registry;
+use crate::sealing;
 use crate::session::Session;
 use crate::workspace::{Config, Workspace};
 use crate::writs;
@@ -128,7 +129,8 @@ impl Workshop {
         let guardian = read(named.guardian.as_deref().unwrap_or(WORKER))?;
         let guardian = Some(guardian).filter(|guardian| guardian.id() != key.id());
         let spool = Some(Spool::new(spool));
-        let with = Belongings { name, host, listener, spool, presence, guardian };
+        let sealer = sealing::of(&self.workspace)?;
+        let with = Belongings { name, host, listener, spool, presence, guardian, sealer };
         Ok(self.home.start(key, with).await?)
     }
 }

@@ -13,7 +13,7 @@ use crate::durable::{Beside, Readers};
 use crate::policies;
 use crate::problem::Problem;
 use crate::settings::{
-    LimitSettings, PolicySettings, PostgresSettings, TemporalSettings, WorkerSettings,
+    LimitSettings, LogSettings, PolicySettings, PostgresSettings, TemporalSettings, WorkerSettings,
 };
 
 /// The file that makes a directory a workspace.
@@ -50,6 +50,9 @@ pub(crate) struct Config {
     /// How fast may be called.
     #[serde(default, skip_serializing_if = "TemporalSettings::is_default")]
     pub(crate) temporal: TemporalSettings,
+    /// The transparency log.
+    #[serde(default, skip_serializing_if = "LogSettings::is_default")]
+    pub(crate) log: LogSettings,
     /// How a PostgreSQL store is reached.
     #[serde(default, skip_serializing_if = "PostgresSettings::is_default")]
     pub(crate) postgres: PostgresSettings,
@@ -80,6 +83,7 @@ impl Config {
             worker: WorkerSettings::default(),
             limits: LimitSettings::default(),
             temporal: TemporalSettings::default(),
+            log: LogSettings::default(),
             postgres: PostgresSettings::default(),
             notify: BTreeMap::new(),
             tools: toml::Table::new(),
@@ -225,7 +229,7 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Config, Problem> {
     toml::from_str(text).map_err(|error| {
         let place = place_of(text, error.span().map_or(0, |span| span.start));
         Problem::new(format!("{}:{place}: {}", path.display(), error.message())).hint(
-            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[notify.NAME]`, `[policy]`, `[worker]`, `[limits]`, `[temporal]` and `[postgres]`",
+            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[notify.NAME]`, `[policy]`, `[worker]`, `[limits]`, `[temporal]`, `[log]` and `[postgres]`",
         )
         .bad_input()
     })

@@ -16,6 +16,7 @@ pub mod guardian;
 pub mod ids;
 pub mod json;
 pub mod keys;
+pub mod log;
 pub mod policy;
 pub mod projection;
 pub mod repeat;

@@ -90,6 +90,18 @@ pub struct TrustedKey {
     pub valid: Window,
 }
 
+impl TrustedKey {
+    /// Whether the key was not revoked, or only after what it signed had been seen.
+    pub(crate) fn unrevoked(&self, seen: Option<UnixMs>) -> Result<(), Distrust> {
+        match self.revoked_at {
+            Some(revoked_at) if seen.is_none_or(|seen| seen >= revoked_at) => {
+                Err(Distrust::Revoked { key: self.key, revoked_at })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Reads roles in the order that they are written in, so that one set has one form.
 fn in_order<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<Role>, D::Error> {
     let listed = Vec::<Role>::deserialize(deserializer)?;
@@ -272,10 +284,20 @@ impl Keyring {
         tenant: Option<&Tenant>,
         at: UnixMs,
     ) -> Result<(), Distrust> {
+        self.check_seen(key, roles, tenant, at, None)
+    }
+
+    /// As [`Keyring::check`], for what somebody had seen at `seen`: a revocation after that does not touch it.
+    pub fn check_seen(
+        &self,
+        key: KeyId,
+        roles: &[Role],
+        tenant: Option<&Tenant>,
+        at: UnixMs,
+        seen: Option<UnixMs>,
+    ) -> Result<(), Distrust> {
         let known = self.get(&key).ok_or(Distrust::Unknown(key))?;
-        if let Some(revoked_at) = known.revoked_at {
-            return Err(Distrust::Revoked { key, revoked_at });
-        }
+        known.unrevoked(seen)?;
         if !roles.iter().any(|role| known.roles.contains(role)) {
             let needed =
                 roles.iter().map(|role| format!("`{role}`")).collect::<Vec<_>>().join(" or ");

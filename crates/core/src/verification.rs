@@ -17,6 +17,7 @@ use crate::ids::TrajectoryId;
 use crate::keys::{KeyId, Signature};
 use crate::signed::{Document, Signed};
 use crate::state::{Illegal, State, Why};
+use crate::time::UnixMs;
 use crate::trust::{Distrust, Keyring, Role};
 use crate::writ::Writ;
 
@@ -92,6 +93,8 @@ impl fmt::Display for Finding {
 pub struct Verifier<'a> {
     keyring: &'a Keyring,
     signatures: bool,
+    /// Up to which entry, and when, somebody outside has seen the trajectory.
+    witnessed: Option<(u64, UnixMs)>,
     state: State,
     checked: u64,
 }
@@ -99,7 +102,15 @@ pub struct Verifier<'a> {
 impl<'a> Verifier<'a> {
     /// Begins. `state` is `State::new`, or `State::branching` of the folded source for a branch.
     pub fn new(state: State, keyring: &'a Keyring) -> Self {
-        Self { keyring, signatures: true, state, checked: 0 }
+        Self { keyring, signatures: true, witnessed: None, state, checked: 0 }
+    }
+
+    /// Witnesses had seen the trajectory up to this entry at this time: what it holds so far was not signed
+    /// with a key that was taken later.
+    #[must_use]
+    pub fn witnessed(mut self, seq: u64, at: UnixMs) -> Self {
+        self.witnessed = Some((seq, at));
+        self
     }
 
     /// Leaves signatures and keys unchecked: bytes, ids, links and legality only.
@@ -184,10 +195,10 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// Whether a holder's key still counts.
-    fn holds(&self, key: KeyId) -> Result<(), Distrust> {
-        match self.keyring.get(&key).and_then(|known| known.revoked_at) {
-            Some(revoked_at) => Err(Distrust::Revoked { key, revoked_at }),
+    /// Whether a holder's key still counts for what was seen at this time, if it was.
+    fn holds(&self, key: KeyId, seen: Option<UnixMs>) -> Result<(), Distrust> {
+        match self.keyring.get(&key) {
+            Some(known) => known.unrevoked(seen),
             None => Ok(()),
         }
     }
@@ -200,13 +211,17 @@ impl<'a> Verifier<'a> {
     ) -> Result<(), (&'static str, Distrust)> {
         let at = entry.payload().at;
         let tenant = self.state.tenant();
+        let seen = self.witnessed.filter(|(seq, _)| entry.seq() <= *seq).map(|(_, at)| at);
+        let check = |key, roles| self.keyring.check_seen(key, roles, tenant, at, seen);
         for document in signed {
             let trusted = match document.needs {
-                Needs::Role(roles) => self.keyring.check(document.key, roles, tenant, at),
-                Needs::Holder => self.holds(document.key),
+                Needs::Role(roles) => check(document.key, roles),
+                Needs::Holder => self.holds(document.key, seen),
                 Needs::Narrower => match self.state.writ() {
-                    Some((_, writ)) if writ.holder == document.key => self.holds(document.key),
-                    _ => self.keyring.check(document.key, GUARDIAN, tenant, at),
+                    Some((_, writ)) if writ.holder == document.key => {
+                        self.holds(document.key, seen)
+                    }
+                    _ => check(document.key, GUARDIAN),
                 },
                 Needs::Registry(_) => Ok(()),
             };
@@ -216,7 +231,7 @@ impl<'a> Verifier<'a> {
             && let Purpose::Registry { owner } = &root.purpose
         {
             self.keyring
-                .check(*owner, &[Role::Owner], None, at)
+                .check_seen(*owner, &[Role::Owner], None, at, seen)
                 .map_err(|distrust| ("registry owner", distrust))?;
         }
         Ok(())

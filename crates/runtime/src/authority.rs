@@ -1,4 +1,4 @@
-//! Who may do what in a store of one's own: the registry with its first two keys, the root writ, and
+//! Who may do what in a store of one's own: the registry with its first keys, the root writ, and
 //! the writ of one job, narrowed to exactly what the job does.
 
 use std::collections::BTreeSet;
@@ -28,26 +28,32 @@ use crate::tools::Catalogue;
 pub const OWNER: &str = "owner";
 /// The name of the key that workers sign with.
 pub const WORKER: &str = "worker";
+/// The name of the key that checkpoints of the transparency log are signed with.
+pub const SEALER: &str = "sealer";
 
 const OWNER_ROLES: [Role; 4] = [Role::Owner, Role::Issuer, Role::Operator, Role::Approver];
 const WORKER_ROLES: [Role; 2] = [Role::Guardian, Role::Executor];
+const SEALER_ROLES: [Role; 1] = [Role::Sealer];
 /// A machine whose clock is a little behind can use a new key or writ at once.
 const SKEW_MS: u64 = 5 * 60 * 1000;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 const OWNER_DAYS: u64 = 3650;
 const WORKER_DAYS: u64 = 365;
+const SEALER_DAYS: u64 = 3650;
 /// For how long a job may act.
 const JOB_DAYS: u64 = 7;
 /// How often the root writ may be narrowed: jobs, their children, theirs.
 const WRIT_DEPTH: u64 = 8;
 
-/// The two keys that a store begins with.
+/// The keys that a store begins with.
 #[derive(Clone, Debug)]
 pub struct Keys {
     /// Registers keys, issues writs, speaks for operators.
     pub owner: PrivateKey,
     /// Signs decisions, permits and receipts.
     pub worker: PrivateKey,
+    /// Signs checkpoints of the transparency log, if there is to be one.
+    pub sealer: Option<PrivateKey>,
 }
 
 /// Why a job cannot be given authority.
@@ -67,7 +73,7 @@ pub enum Unauthorised {
     Widens(#[from] Widening),
 }
 
-/// Begins the registry with both keys, in one append, unless it is there. Returns the keys that it
+/// Begins the registry with these keys, in one append, unless it is there. Returns the keys that it
 /// knows, by name.
 pub async fn found_registry(
     store: &Arc<dyn Store>,
@@ -87,11 +93,16 @@ pub async fn found_registry(
             purpose: Purpose::Registry { owner: keys.owner.id() },
             seed: Seed::new(Digest::of(id.to_string().as_bytes())),
         };
-        let items = [
+        let sealer = keys.sealer.iter();
+        let sealer = sealer.map(|key| trusted(key, SEALER, &SEALER_ROLES, SEALER_DAYS, now));
+        let items: Vec<_> = [
             trusted(&keys.owner, OWNER, &OWNER_ROLES, OWNER_DAYS, now),
             trusted(&keys.worker, WORKER, &WORKER_ROLES, WORKER_DAYS, now),
         ]
-        .map(RegistryItem::Key);
+        .into_iter()
+        .chain(sealer)
+        .map(RegistryItem::Key)
+        .collect();
         chain
             .append(|admission| {
                 let body = Body::Root(Box::new(root.clone()));

@@ -102,7 +102,7 @@ impl Keys {
             let pem = read_private(&path).map_err(|error| file(&path, error.to_string()))?;
             PrivateKey::from_pem(&pem).map_err(|error| file(&path, error.to_string()))
         };
-        Ok(Self { owner: key(OWNER)?, worker: key(WORKER)? })
+        Ok(Self { owner: key(OWNER)?, worker: key(WORKER)?, sealer: None })
     }
 }
 

@@ -27,6 +27,7 @@ use crate::in_force;
 use crate::job::Compiled;
 use crate::jobs::{self, Submission, Submitted};
 use crate::options::Options;
+use crate::sealing::Sealer;
 use crate::spool::Spool;
 use crate::tools::Catalogue;
 use crate::worker::{Setup, Worker};
@@ -74,6 +75,8 @@ pub struct Belongings {
     pub presence: Option<PathBuf>,
     /// The key that signs decisions and permits, if it is another than the worker's.
     pub guardian: Option<PrivateKey>,
+    /// Who seals what is new, if the worker does.
+    pub sealer: Option<Sealer>,
 }
 
 /// How a job stands, and what came of it.
@@ -158,7 +161,7 @@ impl Home {
 
     /// Starts a worker in this process.
     pub async fn start(&self, key: PrivateKey, with: Belongings) -> Result<Worker, RunError> {
-        let Belongings { name, host, listener, spool, presence, guardian } = with;
+        let Belongings { name, host, listener, spool, presence, guardian, sealer } = with;
         let setup = Setup {
             store: Arc::clone(&self.store),
             worker: worker_id(&name)?,
@@ -167,6 +170,7 @@ impl Home {
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(self.registry),
             options: self.options.clone(),
+            sealer,
             listener,
             spool,
             presence,

@@ -28,12 +28,14 @@ mod options;
 mod pipeline;
 mod presence;
 mod probe;
+mod proofs;
 mod quarantine;
 pub mod replay;
 mod rules;
 mod runner;
 #[cfg(feature = "sabotage")]
 mod sabotage;
+mod sealing;
 mod signer;
 mod spool;
 pub mod tools;
@@ -53,10 +55,12 @@ pub use home::{Belongings, Home, Order, Outcome};
 pub use in_force::policies;
 pub use job_files::JobFiles;
 pub use options::Options;
+pub use proofs::Prover;
 pub use rules::{Foreseen, delta_of, foreseen};
 pub use runner::Left;
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
+pub use sealing::{SealError, Sealed, Sealer};
 pub use spool::Spool;
 pub use tree::family;
 pub use worker::{Setup, Worker, has_work};

@@ -27,6 +27,7 @@ use crate::options::Options;
 use crate::presence::Presence;
 use crate::rules::Rules;
 use crate::runner::{self, Left};
+use crate::sealing::{self, Sealer};
 use crate::signer::Signer;
 use crate::spool::Spool;
 use crate::tools::Catalogue;
@@ -57,6 +58,8 @@ pub struct Setup {
     pub registry: Option<TrajectoryId>,
     /// How it behaves.
     pub options: Options,
+    /// Who seals what is new, if this worker does.
+    pub sealer: Option<Sealer>,
     /// Who hears what happens.
     pub listener: Option<Listener>,
     /// Where reports go while the store cannot be reached.
@@ -127,7 +130,7 @@ impl Worker {
         });
         bury(&shared, presence.as_deref()).await;
         let registry_read = Arc::new(Notify::new());
-        let beside = vec![
+        let mut beside = vec![
             tokio::spawn(beat(Arc::clone(&shared), profile, presence.clone())),
             tokio::spawn(hear(
                 Arc::clone(&shared),
@@ -140,6 +143,7 @@ impl Worker {
             tokio::spawn(budgets::keep(Arc::clone(&shared))),
             tokio::spawn(notify::deliver(Arc::clone(&shared))),
         ];
+        beside.extend(setup.sealer.map(|it| tokio::spawn(sealing::keep(Arc::clone(&shared), it))));
         let worker = Self { shared, registry: setup.registry, beside, _presence: presence };
         worker.deliver_spooled().await?;
         Ok(worker)

@@ -11,12 +11,14 @@ use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
 use gesta_core::ids::{Tenant, TrajectoryId, WorkerId};
+use gesta_core::log::tiles::TileId;
 use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::error::{AppendError, StoreError};
+use crate::log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
 use crate::news::Listening;
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
@@ -232,7 +234,58 @@ impl Store for FaultyStore {
         self.inner.blob(digest).await
     }
 
+    fn log(&self) -> &dyn LogStore {
+        self
+    }
+
     fn listen(&self) -> Listening {
         self.inner.listen()
+    }
+}
+
+#[async_trait]
+impl LogStore for FaultyStore {
+    async fn unsealed(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<UnsealedRow>, StoreError> {
+        self.inner.log().unsealed(after, max).await
+    }
+
+    async fn lag(&self) -> Result<Lag, StoreError> {
+        self.inner.log().lag().await
+    }
+
+    async fn seal(&self, seal: &Seal) -> Result<bool, StoreError> {
+        self.write(self.inner.log().seal(seal), |error| error).await
+    }
+
+    async fn checkpoint(&self, which: Which) -> Result<Option<CheckpointRow>, StoreError> {
+        self.inner.log().checkpoint(which).await
+    }
+
+    async fn cosign(&self, old: &CheckpointRow, new: &CheckpointRow) -> Result<bool, StoreError> {
+        self.write(self.inner.log().cosign(old, new), |error| error).await
+    }
+
+    async fn tiles(&self, ids: &[TileId]) -> Result<Vec<(TileId, Vec<u8>)>, StoreError> {
+        self.inner.log().tiles(ids).await
+    }
+
+    async fn map_nodes(&self, hashes: &[Digest]) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
+        self.inner.log().map_nodes(hashes).await
+    }
+
+    async fn run_before(
+        &self,
+        trajectory: TrajectoryId,
+        seq: u64,
+    ) -> Result<Option<Run>, StoreError> {
+        self.inner.log().run_before(trajectory, seq).await
+    }
+
+    async fn runs(&self, from_leaf: u64, max: usize) -> Result<Vec<Run>, StoreError> {
+        self.inner.log().runs(from_leaf, max).await
     }
 }

@@ -9,6 +9,7 @@ mod claims;
 pub mod clock;
 pub mod error;
 pub mod faulty;
+mod log;
 pub mod memory;
 pub mod news;
 mod outbox;
@@ -22,6 +23,7 @@ pub mod sqlite;
 pub use accounts::{Account, AccountRow, Draw, Drawn};
 pub use chain::{Chain, ChainError, Draft, Follow, Rehearsed, Written, as_of, read_entry};
 pub use error::{AppendError, StoreError};
+pub use log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
 pub use news::{Hearing, Listening, News};
 pub use outbox::{NoticeRow, Tried};
 pub use port::{

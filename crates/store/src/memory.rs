@@ -1,6 +1,8 @@
 //! The memory store: the port's semantics and nothing else. The others are compared with it, and
 //! the simulator runs on it.
 
+mod log;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +21,7 @@ use crate::accounts::{Account, AccountRow, Book, Draw, Drawn};
 use crate::claims::{self, Candidate};
 use crate::clock::Clock;
 use crate::error::{AppendError, StoreError};
+use crate::log::LogStore;
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Outbox, Tried};
 use crate::port::{
@@ -42,6 +45,7 @@ struct Tables {
     outbox: Outbox,
     effects: BTreeMap<(TrajectoryId, UnixMs, Digest), Signed<EffectReport>>,
     blobs: BTreeMap<Digest, Vec<u8>>,
+    log: log::Log,
 }
 
 struct Lease {
@@ -371,6 +375,10 @@ impl Store for MemoryStore {
             Some(bytes) if Digest::of(bytes) != digest => Err(StoreError::DamagedBlob(digest)),
             other => Ok(other.cloned()),
         }
+    }
+
+    fn log(&self) -> &dyn LogStore {
+        self
     }
 
     fn listen(&self) -> Listening {

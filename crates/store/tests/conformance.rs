@@ -59,6 +59,10 @@ macro_rules! conformance {
             news_are_heard,
             effects_wait_in_the_inbox,
             blobs_are_found_by_their_content,
+            what_is_not_sealed_is_found,
+            a_log_is_never_forked,
+            checkpoints_are_cosigned,
+            nodes_of_the_map_are_forgotten_in_time,
             agrees_with_memory,
         }
     };

@@ -7,4 +7,5 @@
 
 pub mod bundle;
 pub mod engine;
+pub mod moment;
 pub mod report;

@@ -6,8 +6,12 @@ use std::fmt;
 
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
+use gesta_core::keys::KeyId;
+use gesta_core::time::UnixMs;
 use gesta_core::verification::{Class, Finding};
 use serde::Serialize;
+
+use crate::moment;
 
 /// The answer, for one trajectory or for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,6 +70,9 @@ pub struct Line {
     pub signatures: u64,
     /// The last entry that holds.
     pub head: Option<Head>,
+    /// Up to which entry the transparency log held it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<u64>,
     /// What it comes to.
     pub verdict: Verdict,
 }
@@ -99,6 +106,21 @@ impl fmt::Display for NotChecked {
     }
 }
 
+/// The checkpoint that came along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LogLine {
+    /// Which log.
+    pub origin: String,
+    /// How many leaves it had.
+    pub size: u64,
+    /// When it was sealed, as the sealer tells it.
+    pub at: UnixMs,
+    /// Who sealed it, of those who are trusted to.
+    pub sealer: Option<KeyId>,
+    /// Who has cosigned it, of those who are trusted to.
+    pub witnesses: Vec<KeyId>,
+}
+
 /// How much was examined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
@@ -127,6 +149,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What could not be checked because it is not here.
     pub not_checked: Vec<NotChecked>,
+    /// The checkpoint of a transparency log, if one came along.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogLine>,
     /// Each trajectory, by id.
     pub trajectories: Vec<Line>,
 }
@@ -169,7 +194,12 @@ impl Report {
             line.verdict = Verdict::worst(of(Some(line.trajectory)));
         }
         let verdict = Verdict::worst(classes.values().flatten().copied());
-        Self { verdict, counts, findings, not_checked, trajectories }
+        Self { verdict, counts, findings, not_checked, log: None, trajectories }
+    }
+
+    /// With what is known of the log.
+    pub(crate) fn with_log(self, log: Option<LogLine>) -> Self {
+        Self { log, ..self }
     }
 
     /// The report of something that could not even be opened.
@@ -207,12 +237,21 @@ impl fmt::Display for Report {
         for lacking in &self.not_checked {
             writeln!(f, "not checked: {lacking}")?;
         }
+        if let Some(LogLine { origin, size, at, witnesses, .. }) = &self.log {
+            let witnesses = witnesses.len();
+            let at = moment::utc(*at);
+            writeln!(f, "log {origin}: {size} leaves at {at}, {witnesses} witnesses")?;
+        }
         for line in &self.trajectories {
-            let Line { trajectory, entries, signatures, head, verdict } = line;
+            let Line { trajectory, entries, signatures, head, sealed, verdict } = line;
             write!(f, "{trajectory}  {verdict:<10}  {entries} entries, {signatures} signatures")?;
-            match head {
-                Some(head) => writeln!(f, ", head {}", head.id)?,
-                None => writeln!(f)?,
+            if let Some(head) = head {
+                write!(f, ", head {}", head.id)?;
+            }
+            match (sealed, head) {
+                (Some(sealed), Some(head)) if *sealed == head.seq => writeln!(f, ", sealed")?,
+                (Some(sealed), _) => writeln!(f, ", sealed up to entry {sealed}")?,
+                (None, _) => writeln!(f)?,
             }
         }
         Ok(())

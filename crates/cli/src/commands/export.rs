@@ -14,16 +14,18 @@ use gesta_core::entry::{Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::state::State;
 use gesta_core::verification::{Class, blobs, in_force};
-use gesta_store::Store;
+use gesta_store::{Store, Which};
 use gesta_verify::bundle::{Contents, Writer};
 use serde_json::json;
 
+use super::seal;
 use crate::chains::{self, Visited};
 use crate::durable::{Beside, Readers};
 use crate::output::counted;
 use crate::problem::Problem;
 use crate::reference;
 use crate::registry::Registry;
+use crate::sealing;
 use crate::session::Session;
 
 /// How many entries are read at a time.
@@ -33,7 +35,8 @@ const PAGE: usize = 512;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The bundle holds the trajectories named and what they rest on: registries, sources of branches,
-parents, children, blobs. Whoever has it verifies it with `gesta-verify FILE --trust TRUST`.
+parents, children, blobs; and what the transparency log shows of them, if something was sealed.
+Whoever has it verifies it with `gesta-verify FILE --trust TRUST`.
 
 Examples:
   gesta export t_4f2a -o refund.gesta
@@ -54,10 +57,13 @@ pub(crate) struct Arguments {
     /// Only the trajectories named, without what they rest on
     #[arg(long, conflicts_with = "all")]
     only: bool,
+    /// With proofs against the newest checkpoint that a witness has signed
+    #[arg(long)]
+    witnessed: bool,
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let Arguments { output, force, only, .. } = arguments;
+    let Arguments { output, force, .. } = arguments;
     if output.exists() && !force {
         return Err(Problem::new(format!("`{}` exists already", output.display()))
             .hint("`--force` replaces it")
@@ -65,7 +71,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     }
     let store = session.store()?;
     let asked = asked(session, &store, arguments)?;
-    let contents = session.wait(count(&store, &asked, !only))?;
+    let contents = contents(session, &store, &asked, arguments)?;
 
     let mut beside = Beside::new(output, Readers::Everyone)?;
     session.wait(write(&store, contents.clone(), beside.file()))?;
@@ -119,6 +125,31 @@ fn asked(
         asked.extend(Registry::find(session, store)?);
     }
     Ok(asked)
+}
+
+/// What the bundle will hold, with what the log shows of it. The checkpoint is chosen before the chains are
+/// read, so that these have all that it holds.
+fn contents(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    asked: &[TrajectoryId],
+    arguments: &Arguments,
+) -> Result<Contents> {
+    for _ in 0..sealing::TRIES {
+        let row = match arguments.witnessed {
+            true => Some(seal::pick(session, store, true)?),
+            false => session.wait(store.log().checkpoint(Which::Newest))?,
+        };
+        let mut contents = session.wait(count(store, asked, !arguments.only))?;
+        let Some(row) = row else { return Ok(contents) };
+        let trajectories: Vec<_> = contents.trajectories().map(|(id, _)| id).collect();
+        let some = (!arguments.all).then_some(trajectories.as_slice());
+        if let Some(sealing) = session.wait(sealing::evidence(&**store, &row, some))? {
+            contents.sealing(sealing);
+            return Ok(contents);
+        }
+    }
+    Err(sealing::not_shown().into())
 }
 
 /// The first pass: what the bundle will hold. A chain that was altered is not exported: whoever got

@@ -22,7 +22,7 @@ use gesta_core::trust::{TrustRoot, TrustedKey};
 use gesta_core::writ::Writ;
 use gesta_policy::{PolicyDocument, PolicySet};
 use gesta_runtime::Keys;
-use gesta_runtime::authority::{self, OWNER, WORKER};
+use gesta_runtime::authority::{self, OWNER, SEALER, WORKER};
 use gesta_store::Store;
 use serde_json::json;
 
@@ -42,8 +42,8 @@ const PRINCIPAL: &str = "agent:main";
 /// Make a workspace: store, keys, registry, root writ, trust root
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It makes gesta.toml, the store, keys/owner.pem, keys/worker.pem, writs/root.json, trust.json and
-policy.cedar, and publishes the policy.
+It makes gesta.toml, the store, keys/owner.pem, keys/worker.pem, keys/sealer.pem, writs/root.json,
+trust.json and policy.cedar, and publishes the policy.
 Nothing that exists is touched. If it is interrupted, run it again.
 
 Examples:
@@ -107,7 +107,11 @@ fn found(
 
     let keys = directory.join(&config.keys);
     durable::private_directory(&keys)?;
-    let both = Keys { owner: key(&keys, OWNER)?, worker: key(&keys, WORKER)? };
+    let both = Keys {
+        owner: key(&keys, OWNER)?,
+        worker: key(&keys, WORKER)?,
+        sealer: Some(key(&keys, SEALER)?),
+    };
 
     let place = place.verified_by(session.global.store_ca.as_deref());
     let store = session.wait(place.make())?;
@@ -127,8 +131,9 @@ fn found(
     }
     let trust = directory.join(&config.trust);
     if !trust.exists() {
-        let root =
-            TrustRoot::new(registered.iter().filter(|key| key.name == OWNER).cloned().collect());
+        // Whoever seals is named too: a bundle may come without its registry.
+        let named = registered.iter().filter(|key| key.name == OWNER || key.name == SEALER);
+        let root = TrustRoot::new(named.cloned().collect());
         let text = serde_json::to_string_pretty(&root)? + "\n";
         durable::create(&trust, text.as_bytes(), Readers::Everyone)?;
     }
@@ -224,6 +229,7 @@ fn refuse_leftovers(directory: &Path, config: &Config) -> Result<()> {
     let ours = [
         key_file::path(&keys, OWNER),
         key_file::path(&keys, WORKER),
+        key_file::path(&keys, SEALER),
         directory.join(ROOT_WRIT),
         directory.join(&config.trust),
     ];

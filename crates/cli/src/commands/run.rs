@@ -10,7 +10,7 @@ use crate::session::Session;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
 use crate::workspace::Workspace;
-use crate::{driving, outcome, policies};
+use crate::{driving, outcome, policies, sealing};
 
 /// Run a job here and now, and watch its steps
 #[derive(Debug, Args)]
@@ -47,6 +47,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     Session::note(&format!("job {} is {trajectory}", job.compiled.name));
     let live = Live::new(session, false);
     let ending = driving::drive(session, &workshop, trajectory, &live)?;
+    sealing::after_run(session, &workshop);
     outcome::tell(session, &workshop.store, trajectory, ending)
 }
 

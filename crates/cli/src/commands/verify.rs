@@ -1,5 +1,6 @@
 //! `gesta verify`: whether trajectories of a store hold, against a trust root.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,21 +10,21 @@ use anyhow::Result;
 use clap::Args;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::trust::Keyring;
-use gesta_store::Store;
-use gesta_verify::engine::{self, Options, Progress};
+use gesta_store::{Store, Which};
+use gesta_verify::engine::{self, Demand, Options, Progress};
 use gesta_verify::report::Report;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::chains::{self, StoreChains};
 use crate::registry::Registry;
 use crate::session::Session;
-use crate::{output, place, reference};
+use crate::{output, place, reference, sealing};
 
 /// Verify trajectories of the store
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Checked are canonical bytes, ids, links, signatures, roles, the legality of every entry, blobs,
-writs, and what trajectories say of each other. With ids, what those rest on is verified too:
+writs, what trajectories say of each other, and what the transparency log held of them. With ids, what those rest on is verified too:
 registries, sources of branches, parents and children. The exit code says what was found.
 
 Examples:
@@ -40,6 +41,9 @@ pub(crate) struct Arguments {
     /// Only the trajectories named: what they rest on is listed as not checked
     #[arg(long, requires = "trajectories")]
     only: bool,
+    /// Every trajectory must be in the transparency log, to its last entry
+    #[arg(long)]
+    sealed: bool,
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
@@ -50,7 +54,8 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         asked.push(session.wait(reference::trajectory(&store, text))?);
     }
     let started = Instant::now();
-    let report = verify(session, &store, &asked, &trust, arguments.only)?;
+    let demand = Demand { sealed: arguments.sealed, ..Demand::default() };
+    let report = verify(session, &store, &asked, &trust, (arguments.only, &demand))?;
     print(session, &report, started.elapsed())?;
     Ok(report.exit_code())
 }
@@ -61,31 +66,54 @@ pub(super) fn verify(
     store: &Arc<dyn Store>,
     asked: &[TrajectoryId],
     trust: &Keyring,
-    only: bool,
+    (only, demand): (bool, &Demand),
 ) -> Result<Report> {
-    let heads = if asked.is_empty() {
-        let rows = session.wait(chains::all(store))?;
-        rows.into_iter().map(|row| (row.trajectory, row.head)).collect()
-    } else {
-        let mut from = asked.to_vec();
-        if !only {
-            // Whoever signs may be known to a registry that no trajectory names.
-            from.extend(Registry::find(session, store)?);
-        }
-        session.wait(chains::walk(store, &from, !only, |_| Ok(())))?
-    };
-    let chains = StoreChains::new(Arc::clone(store), session.handle(), heads);
+    let chains = chains(session, store, asked, only)?;
     let bar = bar(output::shows_progress(session.out.is_json()), chains.entry_count());
     let progress = |progress: Progress| bar.set_position(progress.entries);
     let options = Options {
         threads: NonZeroUsize::new(place::threads()).unwrap_or(NonZeroUsize::MIN),
         partial: only,
+        demand,
         progress: Some(&progress),
         ..Options::default()
     };
     let report = engine::verify(&chains, trust, &options);
     bar.finish_and_clear();
     Ok(report)
+}
+
+/// The trajectories with what the log held of them. The checkpoint is chosen first: what is read after it
+/// has at least what it holds.
+fn chains(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    asked: &[TrajectoryId],
+    only: bool,
+) -> Result<StoreChains> {
+    let mut from = asked.to_vec();
+    if !asked.is_empty() && !only {
+        // Whoever signs may be known to a registry that no trajectory names.
+        from.extend(Registry::find(session, store)?);
+    }
+    for _ in 0..sealing::TRIES {
+        let row = session.wait(store.log().checkpoint(Which::Newest))?;
+        let heads: BTreeMap<_, _> = if asked.is_empty() {
+            let rows = session.wait(chains::all(store))?;
+            rows.into_iter().map(|row| (row.trajectory, row.head)).collect()
+        } else {
+            session.wait(chains::walk(store, &from, !only, |_| Ok(())))?
+        };
+        let made =
+            |heads, sealing| StoreChains::new(Arc::clone(store), session.handle(), heads, sealing);
+        let Some(row) = row else { return Ok(made(heads, None)) };
+        let some: Vec<TrajectoryId> = heads.keys().copied().collect();
+        let some = (!asked.is_empty()).then_some(some.as_slice());
+        if let Some(sealing) = session.wait(sealing::evidence(&**store, &row, some))? {
+            return Ok(made(heads, Some(sealing)));
+        }
+    }
+    Err(sealing::not_shown().into())
 }
 
 /// A bar on stderr, if it is a terminal.

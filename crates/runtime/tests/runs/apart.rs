@@ -13,8 +13,9 @@ use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, NoticeRow, ParkedListing,
-    ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
+    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, LogStore, NoticeRow,
+    ParkedListing, ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow,
+    Tried, WorkerRow,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -227,6 +228,10 @@ impl Store for Apart {
 
     async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
         apart!(self, store => store.blob(digest))
+    }
+
+    fn log(&self) -> &dyn LogStore {
+        self.inner.log()
     }
 
     fn listen(&self) -> Listening {

@@ -51,6 +51,7 @@ impl Scene {
             worker: name.parse().unwrap(),
             key: Self::worker_key(),
             guardian: None,
+            sealer: None,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(REGISTRY),
             options: self.options.clone(),

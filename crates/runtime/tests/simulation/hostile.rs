@@ -15,8 +15,9 @@ use gesta_core::sample::Dice;
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, NoticeRow, ParkedListing,
-    ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
+    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, LogStore, NoticeRow,
+    ParkedListing, ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow,
+    Tried, WorkerRow,
 };
 use tokio::time::Instant;
 
@@ -251,6 +252,10 @@ impl Store for Hostile {
 
     async fn retry_notices(&self) -> Result<u64, StoreError> {
         self.inner.retry_notices().await
+    }
+
+    fn log(&self) -> &dyn LogStore {
+        self.inner.log()
     }
 
     fn listen(&self) -> Listening {

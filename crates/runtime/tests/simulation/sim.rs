@@ -199,6 +199,7 @@ impl Life {
                 worker: format!("worker-{}-{birth}", self.number).parse().unwrap(),
                 key: Scene::worker_key(),
                 guardian: None,
+                sealer: None,
                 catalogue: Arc::new(self.outside.tools(&health, lacks)),
                 registry: Some(REGISTRY),
                 options: self.scene.options.clone(),

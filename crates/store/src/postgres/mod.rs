@@ -8,6 +8,7 @@ mod append;
 mod batch;
 mod connect;
 mod fault;
+mod log;
 mod news;
 mod outbox;
 mod rows;
@@ -41,6 +42,7 @@ use self::rows::{bigint, limit};
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::claims;
 use crate::error::{AppendError, StoreError};
+use crate::log::LogStore;
 use crate::news::{Listening, News, concerns_others};
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
@@ -457,6 +459,10 @@ impl Store for PostgresStore {
         } else {
             Err(StoreError::DamagedBlob(digest))
         }
+    }
+
+    fn log(&self) -> &dyn LogStore {
+        self
     }
 
     fn listen(&self) -> Listening {

@@ -12,6 +12,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("V2__workers", include_str!("../../migrations/postgres/V2__workers.sql")),
     ("V3__accounts", include_str!("../../migrations/postgres/V3__accounts.sql")),
     ("V4__outbox", include_str!("../../migrations/postgres/V4__outbox.sql")),
+    ("V5__log", include_str!("../../migrations/postgres/V5__log.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 

@@ -25,8 +25,8 @@ const MOVE_HEAD: &str = "
 
 /// Apart, because SQLite rewrites an index for every update that names its column.
 const SET_STATUS: &str = "
-    UPDATE trajectories SET status = ?2, rank = ?3, tools = ?4
-    WHERE trajectory = ?1 AND (status <> ?2 OR rank <> ?3 OR tools <> ?4)";
+    UPDATE trajectories SET status = ?2, rank = ?3, tools = ?4, unsealed = 1
+    WHERE trajectory = ?1 AND (status <> ?2 OR rank <> ?3 OR tools <> ?4 OR unsealed = 0)";
 
 /// What the first entry fixed: only a rebuild writes it again.
 const SET_BEGINNING: &str = "

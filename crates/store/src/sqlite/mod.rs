@@ -9,6 +9,7 @@ mod append;
 mod entries;
 mod fault;
 mod leases;
+mod log;
 mod open;
 mod outbox;
 mod readers;
@@ -36,6 +37,7 @@ use self::writer::Writer;
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::clock::{self, Clock};
 use crate::error::{AppendError, StoreError};
+use crate::log::LogStore;
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
@@ -44,7 +46,7 @@ use crate::port::{
 use crate::rations::Ration;
 
 /// How many prepared statements a connection keeps: more than this store has.
-const CACHED_STATEMENTS: usize = 64;
+const CACHED_STATEMENTS: usize = 96;
 
 const TRAJECTORY: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
@@ -418,6 +420,10 @@ impl Store for SqliteStore {
             Some(bytes) if Digest::of(&bytes) != digest => Err(StoreError::DamagedBlob(digest)),
             other => Ok(other),
         }
+    }
+
+    fn log(&self) -> &dyn LogStore {
+        self
     }
 
     fn listen(&self) -> Listening {

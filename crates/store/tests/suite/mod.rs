@@ -7,6 +7,7 @@ mod clocks;
 mod contents;
 mod differential;
 mod leases;
+mod log;
 mod projections;
 mod queues;
 
@@ -29,6 +30,7 @@ pub(crate) use clocks::*;
 pub(crate) use contents::*;
 pub(crate) use differential::agrees_with_memory;
 pub(crate) use leases::*;
+pub(crate) use log::*;
 pub(crate) use projections::*;
 pub(crate) use queues::*;
 

@@ -6,7 +6,7 @@ use std::fmt;
 use gesta_core::digest::Digest;
 use gesta_core::ids::TrajectoryId;
 
-use super::{KEYS, MANIFEST};
+use super::{CHECKPOINT, KEYS, MANIFEST, PROOFS};
 
 /// The unit of the archive.
 pub(super) const BLOCK: usize = 512;
@@ -22,6 +22,8 @@ pub(super) enum Name {
     Manifest,
     Trajectory(TrajectoryId),
     Blob(Digest),
+    Checkpoint,
+    Proofs,
     Keys,
 }
 
@@ -31,13 +33,15 @@ impl fmt::Display for Name {
             Self::Manifest => f.write_str(MANIFEST),
             Self::Trajectory(trajectory) => write!(f, "trajectories/{trajectory}.jsonl"),
             Self::Blob(digest) => write!(f, "blobs/{digest}"),
+            Self::Checkpoint => f.write_str(CHECKPOINT),
+            Self::Proofs => f.write_str(PROOFS),
             Self::Keys => f.write_str(KEYS),
         }
     }
 }
 
 impl Name {
-    /// Reads one of the four shapes, each in its only spelling.
+    /// Reads one of the shapes, each in its only spelling.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if let Some(file) = text.strip_prefix("trajectories/") {
             return file.strip_suffix(".jsonl")?.parse().ok().map(Self::Trajectory);
@@ -47,6 +51,8 @@ impl Name {
         }
         match text {
             MANIFEST => Some(Self::Manifest),
+            CHECKPOINT => Some(Self::Checkpoint),
+            PROOFS => Some(Self::Proofs),
             KEYS => Some(Self::Keys),
             _ => None,
         }
@@ -85,7 +91,7 @@ impl Fields {
 /// What is wrong with a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BadHeader {
-    /// Its name is none of the four shapes.
+    /// Its name is none of the shapes.
     Name(String),
     /// A field is not as it is always written.
     Field(String),
@@ -141,7 +147,9 @@ mod tests {
     fn names_have_one_spelling() {
         let id = TrajectoryId::from_bytes([0xab; 16]);
         let digest = Digest::of(b"x");
-        for name in [Name::Manifest, Name::Trajectory(id), Name::Blob(digest), Name::Keys] {
+        let log = [Name::Checkpoint, Name::Proofs];
+        let all = [Name::Manifest, Name::Trajectory(id), Name::Blob(digest), Name::Keys];
+        for name in all.into_iter().chain(log) {
             assert_eq!(Name::parse(&name.to_string()), Some(name));
         }
         for bad in [

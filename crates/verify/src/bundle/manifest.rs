@@ -19,11 +19,24 @@ pub struct Manifest {
     /// The digest and size of `keys.json`, if it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<BlobRef>,
+    /// What came from a transparency log, if anything did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogFiles>,
     /// The trajectories, by id.
     pub trajectories: Vec<TrajectoryHead>,
     /// Always [`Manifest::TYPE`].
     #[serde(rename = "type")]
     pub type_: String,
+}
+
+/// The digests and sizes of what came from a transparency log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogFiles {
+    /// `log/checkpoint`.
+    pub checkpoint: BlobRef,
+    /// `log/proofs.json`.
+    pub proofs: BlobRef,
 }
 
 /// A trajectory, and where it ends.

@@ -6,7 +6,9 @@
 //! 1. `gesta-bundle.json`: the [`Manifest`], canonical JSON;
 //! 2. `trajectories/<id>.jsonl`, by id: the canonical bytes of each entry and a new line after each;
 //! 3. `blobs/<sha256>`, by digest: the bytes of each blob;
-//! 4. `keys.json`, if there are any: public keys as hints. A hint never counts for anything.
+//! 4. `log/checkpoint` and `log/proofs.json`, if there is a transparency log: a signed note, and what it
+//!    shows of the trajectories, canonical JSON;
+//! 5. `keys.json`, if there are any: public keys as hints. A hint never counts for anything.
 //!
 //! [`Bundle`] refuses every byte that [`Writer`] would not have written. It knows nothing of what
 //! entries mean.
@@ -18,11 +20,14 @@ mod reader;
 mod writer;
 
 pub use bytes::Bytes;
-pub use manifest::{KeyHints, Manifest, TrajectoryHead};
+pub use manifest::{KeyHints, LogFiles, Manifest, TrajectoryHead};
 pub use reader::Bundle;
 pub use writer::{Contents, WriteError, Writer};
 
 /// The name of the first member.
 const MANIFEST: &str = "gesta-bundle.json";
+/// The names of what came from a transparency log.
+const CHECKPOINT: &str = "log/checkpoint";
+const PROOFS: &str = "log/proofs.json";
 /// The name of the last member, if there are hints.
 const KEYS: &str = "keys.json";

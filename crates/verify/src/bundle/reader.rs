@@ -19,8 +19,8 @@ use sha2::{Digest as _, Sha256};
 use super::MANIFEST;
 use super::bytes::{Bytes, Section};
 use super::header::{BLOCK, BadHeader, Name, is_ustar, padding, parse};
-use super::manifest::{BadManifest, KeyHints, LIMITS, Manifest};
-use crate::engine::{Chains, Each};
+use super::manifest::{BadManifest, KeyHints, LIMITS, LogFiles, Manifest};
+use crate::engine::{Chains, Each, Sealing};
 
 /// How much is read at once.
 const READ_BYTES: usize = 1 << 18;
@@ -31,6 +31,7 @@ pub struct Bundle {
     bytes: Box<dyn Bytes>,
     trajectories: BTreeMap<TrajectoryId, (Head, Place)>,
     blobs: BTreeMap<Digest, (Place, OnceLock<BlobRef>)>,
+    sealing: Option<Sealing>,
     hints: Vec<TrustedKey>,
 }
 
@@ -78,12 +79,16 @@ impl Bundle {
             }
             blobs.insert(blob.sha256, (place, OnceLock::new()));
         }
+        let sealing = match manifest.log {
+            Some(log) => Some(walk.sealing(log)?),
+            None => None,
+        };
         let hints = match manifest.keys {
             Some(keys) => walk.hints(keys)?,
             None => Vec::new(),
         };
         walk.end()?;
-        Ok(Self { bytes, trajectories, blobs, hints })
+        Ok(Self { bytes, trajectories, blobs, sealing, hints })
     }
 
     /// The public keys that came along. They count for nothing: whoever wrote the bundle wrote them.
@@ -175,6 +180,10 @@ impl Chains for Bundle {
         self.trajectories.get(&trajectory).map(|(_, place)| place.size)
     }
 
+    fn sealing(&self) -> Option<&Sealing> {
+        self.sealing.as_ref()
+    }
+
     fn listed_blobs(&self) -> Vec<Digest> {
         self.blobs.keys().copied().collect()
     }
@@ -207,6 +216,20 @@ impl Walk<'_> {
                 bad(Class::Tampered, "manifest", format!("the manifest is not one: {error}"))
             }
         })
+    }
+
+    fn sealing(&mut self, log: LogFiles) -> Result<Sealing, Finding> {
+        let mut file = |name: Name, expected: BlobRef| {
+            let place = self.expect(name)?;
+            let bytes = self.load(place, &name.to_string())?;
+            if BlobRef::of(&bytes) == expected {
+                return Ok(bytes);
+            }
+            let what = format!("`{name}` is not what the manifest says");
+            Err(bad(Class::Tampered, "manifest", what))
+        };
+        let checkpoint = file(Name::Checkpoint, log.checkpoint)?;
+        Ok(Sealing { checkpoint, proofs: file(Name::Proofs, log.proofs)? })
     }
 
     fn hints(&mut self, keys: BlobRef) -> Result<Vec<TrustedKey>, Finding> {

@@ -14,7 +14,8 @@ use gesta_core::json::JsonError;
 use gesta_core::trust::TrustedKey;
 
 use super::header::{BLOCK, MAX_MEMBER_BYTES, Name, header, padding};
-use super::manifest::{KeyHints, Manifest, TrajectoryHead};
+use super::manifest::{KeyHints, LogFiles, Manifest, TrajectoryHead};
+use crate::engine::Sealing;
 
 /// Why a bundle could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +48,7 @@ pub struct Contents {
     trajectories: BTreeMap<TrajectoryId, (Head, u64)>,
     blobs: BTreeMap<Digest, u64>,
     keys: BTreeMap<[u8; 32], TrustedKey>,
+    sealing: Option<Sealing>,
 }
 
 impl Contents {
@@ -65,6 +67,11 @@ impl Contents {
     /// Adds a key as a hint.
     pub fn key(&mut self, key: TrustedKey) {
         self.keys.insert(*key.key.as_bytes(), key);
+    }
+
+    /// Adds what a transparency log shows of the trajectories.
+    pub fn sealing(&mut self, sealing: Sealing) {
+        self.sealing = Some(sealing);
     }
 
     /// The trajectories with their heads, in the order in which they are to be written.
@@ -93,6 +100,7 @@ pub struct Writer<W: Write> {
     out: W,
     trajectories: std::collections::btree_map::IntoIter<TrajectoryId, (Head, u64)>,
     blobs: std::collections::btree_map::IntoIter<Digest, u64>,
+    sealing: Option<Sealing>,
     hints: Option<Vec<u8>>,
     open: Option<Open>,
 }
@@ -114,6 +122,10 @@ impl<W: Write> Writer<W> {
         let manifest = Manifest {
             blobs: contents.blobs().collect(),
             keys: hints.as_deref().map(BlobRef::of),
+            log: contents.sealing.as_ref().map(|it| LogFiles {
+                checkpoint: BlobRef::of(&it.checkpoint),
+                proofs: BlobRef::of(&it.proofs),
+            }),
             trajectories: contents.trajectories().map(head).collect(),
             type_: Manifest::TYPE.to_owned(),
         };
@@ -122,6 +134,7 @@ impl<W: Write> Writer<W> {
             out,
             trajectories: contents.trajectories.into_iter(),
             blobs: contents.blobs.into_iter(),
+            sealing: contents.sealing,
             hints,
             open: None,
         })
@@ -187,6 +200,10 @@ impl<W: Write> Writer<W> {
         self.trajectories_are_done(Name::Keys)?;
         if let Some((sha256, _)) = self.blobs.next() {
             return Err(out_of_order(format!("`{}`", Name::Blob(sha256)), Name::Keys));
+        }
+        if let Some(Sealing { checkpoint, proofs }) = self.sealing.take() {
+            whole(&mut self.out, Name::Checkpoint, &checkpoint)?;
+            whole(&mut self.out, Name::Proofs, &proofs)?;
         }
         if let Some(hints) = self.hints.take() {
             whole(&mut self.out, Name::Keys, &hints)?;

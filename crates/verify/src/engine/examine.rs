@@ -35,6 +35,8 @@ pub(super) struct Examined {
     pub(super) blobs: u64,
     pub(super) links: u64,
     pub(super) head: Option<Head>,
+    /// The entry that has the number of the last one that the log held.
+    pub(super) at_sealed: Option<EntryId>,
     /// Why the examination stopped before the end.
     pub(super) bad: Option<Finding>,
     /// What is wrong besides the chain itself.
@@ -135,6 +137,7 @@ impl Examined {
             blobs: 0,
             links: 0,
             head: None,
+            at_sealed: None,
             bad: None,
             beside: Vec::new(),
             not_checked: Vec::new(),
@@ -200,6 +203,9 @@ impl Audit<'_> {
             }
         };
         let mut verifier = Verifier::new(state, keyring);
+        if let Some((seq, at)) = self.log.witnessed(trajectory) {
+            verifier = verifier.witnessed(seq, at);
+        }
         if !self.options.signatures {
             verifier = verifier.without_signatures();
         }
@@ -348,6 +354,8 @@ fn writs(body: &Body) -> Vec<WritId> {
 struct Notes<'a> {
     audit: &'a Audit<'a>,
     wanted: Option<&'a BTreeSet<EntryId>>,
+    /// The number of the last entry that the log held.
+    sealed: Option<u64>,
     is_child: bool,
     is_registry: bool,
     /// Whether something below it may take over its results.
@@ -367,6 +375,7 @@ impl<'a> Notes<'a> {
         Self {
             audit,
             wanted: audit.wanted.get(&trajectory),
+            sealed: audit.log.head(trajectory).map(|head| head.seq),
             is_child: beginning.is_some_and(|beginning| beginning.delegated_by.is_some()),
             is_registry: audit.is_registry(trajectory),
             lends: audit.lenders.contains(&trajectory),
@@ -383,6 +392,9 @@ impl<'a> Notes<'a> {
         examined.blobs += self.audit.named.check(self.audit.chains, entry, &mut examined.beside);
         if self.is_registry {
             self.ids.push(at.id);
+        }
+        if self.sealed == Some(at.seq) {
+            examined.at_sealed = Some(at.id);
         }
         if self.wanted.is_some_and(|wanted| wanted.contains(&at.id)) {
             let delegates = match body {

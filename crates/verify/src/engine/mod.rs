@@ -19,6 +19,7 @@ mod across;
 mod beginning;
 mod blobs;
 mod examine;
+mod sealed;
 mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,8 @@ use crate::report::{Counts, Line, NotChecked, Report, Verdict};
 use beginning::{Beginning, Begins};
 use blobs::Named;
 use examine::Examined;
+use sealed::Log;
+pub use sealed::{Demand, Sealing, Seen, verify_proof};
 use spread::spread;
 
 /// What takes entries one by one: the bytes, and the id that they are stored under.
@@ -66,6 +69,11 @@ pub trait Chains: Sync {
         None
     }
 
+    /// The checkpoint of a transparency log that came along, with proofs.
+    fn sealing(&self) -> Option<&Sealing> {
+        None
+    }
+
     /// Blobs that are only there because some entry names them.
     fn listed_blobs(&self) -> Vec<Digest> {
         Vec::new()
@@ -91,13 +99,25 @@ pub struct Options<'a> {
     /// Whether a part of a whole is what is expected: what leads out of it is then listed, and does
     /// not stand against it. Blobs and the sources of branches are needed all the same.
     pub partial: bool,
+    /// What is demanded of the transparency log.
+    pub demand: &'a Demand,
     /// Told now and then how far it is, from any thread.
     pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
 }
 
+/// What is demanded of the log unless somebody demands more.
+const NOTHING: &Demand =
+    &Demand { sealed: false, all: false, after: None, witnesses: 0, origin: None, seen: None };
+
 impl Default for Options<'_> {
     fn default() -> Self {
-        Self { threads: NonZeroUsize::MIN, signatures: true, partial: false, progress: None }
+        Self {
+            threads: NonZeroUsize::MIN,
+            signatures: true,
+            partial: false,
+            demand: NOTHING,
+            progress: None,
+        }
     }
 }
 
@@ -107,7 +127,8 @@ pub fn verify(chains: &dyn Chains, trust: &Keyring, options: &Options<'_>) -> Re
         Ok(trajectories) => trajectories,
         Err(finding) => return Report::of_finding(finding),
     };
-    let audit = Audit::new(chains, options, &trajectories);
+    let log = Log::read(chains.sealing(), trust, options.demand);
+    let audit = Audit::new(chains, options, &log, &trajectories);
     let (registries, mut others): (Vec<_>, Vec<_>) =
         trajectories.into_iter().partition(|trajectory| audit.is_registry(*trajectory));
 
@@ -130,7 +151,7 @@ pub fn verify(chains: &dyn Chains, trust: &Keyring, options: &Options<'_>) -> Re
     if !standing.iter().all(Examined::is_sound) {
         examined.iter_mut().for_each(Examined::lack_registry);
     }
-    audit.conclude(standing.into_iter().chain(examined).collect())
+    audit.conclude(standing.into_iter().chain(examined).collect(), &keyring)
 }
 
 /// Everything above the branches that may take over what was recorded there.
@@ -148,6 +169,7 @@ fn lenders(beginnings: &BTreeMap<TrajectoryId, Beginning>) -> BTreeSet<Trajector
 struct Audit<'a> {
     chains: &'a dyn Chains,
     options: &'a Options<'a>,
+    log: &'a Log<'a>,
     beginnings: BTreeMap<TrajectoryId, Beginning>,
     /// Entries that the beginnings of other trajectories name.
     wanted: BTreeMap<TrajectoryId, BTreeSet<EntryId>>,
@@ -169,7 +191,12 @@ struct Standing<'a> {
 type Registries<'a> = BTreeMap<TrajectoryId, Standing<'a>>;
 
 impl<'a> Audit<'a> {
-    fn new(chains: &'a dyn Chains, options: &'a Options<'a>, all: &[TrajectoryId]) -> Self {
+    fn new(
+        chains: &'a dyn Chains,
+        options: &'a Options<'a>,
+        log: &'a Log<'a>,
+        all: &[TrajectoryId],
+    ) -> Self {
         let peeked = spread(options.threads, all, |id| (*id, Beginning::peek(chains, *id)));
         let beginnings: BTreeMap<_, _> = peeked.into_iter().collect();
         let mut wanted: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
@@ -180,6 +207,7 @@ impl<'a> Audit<'a> {
         Self {
             chains,
             options,
+            log,
             beginnings,
             wanted,
             lenders,
@@ -202,12 +230,14 @@ impl<'a> Audit<'a> {
     }
 
     /// Compares what trajectories say of each other, and sums up.
-    fn conclude(&self, examined: Vec<Examined>) -> Report {
+    fn conclude(&self, examined: Vec<Examined>, keyring: &Keyring) -> Report {
         let across = across::compare(&self.beginnings, &examined);
         let whole = examined.iter().all(Examined::is_sound);
         let mut counts = Counts { links: across.links, ..Counts::default() };
         let mut findings = across.findings;
         let mut not_checked = across.not_checked;
+        let (unsealed, log) = self.log.conclude(&examined, keyring);
+        findings.extend(unsealed);
         if !self.options.signatures {
             let (trajectory, seq, of) = (None, None, None);
             not_checked.push(NotChecked { trajectory, seq, what: "signatures", of });
@@ -228,12 +258,13 @@ impl<'a> Audit<'a> {
                 entries: one.entries,
                 signatures: one.signatures,
                 head: one.head,
+                sealed: self.log.head(one.trajectory).map(|head| head.seq),
                 verdict: Verdict::Sound,
             });
             findings.extend(one.bad);
             findings.extend(one.beside);
             not_checked.extend(one.not_checked);
         }
-        Report::new(lines, findings, not_checked, counts, self.options.partial)
+        Report::new(lines, findings, not_checked, counts, self.options.partial).with_log(log)
     }
 }

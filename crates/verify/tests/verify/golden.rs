@@ -19,7 +19,7 @@ use gesta_verify::report::Report;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::scene::{Chain, Scene, cast, tamper, trust};
+use crate::scene::{Chain, JOB, Scene, cast, notary, tamper, trust};
 
 /// Contents by path.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
@@ -35,6 +35,7 @@ pub(crate) fn files() -> Files {
     }
     files.insert("entries/ids.json".to_owned(), pretty(&ids));
     files.extend(documents(&entries));
+    files.extend(transparency());
     files.extend(canonical_json());
     files
 }
@@ -60,13 +61,27 @@ fn bundles() -> Files {
     };
     let valid = add("valid", Scene::new().bundle(), &trust());
     assert_eq!(valid.exit_code(), 0, "{valid}");
-    for case in tamper::cases() {
+    let sealed = add("sealed", notary::whole(), &notary::trust_with_log());
+    assert_eq!(sealed.exit_code(), 0, "{sealed}");
+    for case in tamper::cases().into_iter().chain(notary::cases()) {
         let report = add(case.name, case.bundle, &case.trust);
         let found = report.first().map(|it| (it.class, it.code, it.trajectory, it.seq));
         assert_eq!(found, Some(case.expected), "{}: {report}", case.name);
     }
     files.insert("bundles/trust.json".to_owned(), pretty(&trust()));
     files
+}
+
+/// What a transparency log gives out: a checkpoint that is witnessed, and proofs against it.
+fn transparency() -> Files {
+    let log = notary::Notary::of(&Scene::new());
+    let files = [
+        ("log/checkpoint", log.note().to_string().into_bytes()),
+        ("log/consistency.json", pretty(&log.consistency(3))),
+        ("log/proof.json", pretty(&log.entry(JOB, 2))),
+        ("log/trust.json", pretty(&notary::trust_with_log())),
+    ];
+    files.into_iter().map(|(path, bytes)| (path.to_owned(), bytes)).collect()
 }
 
 /// The first entry of each kind in the scene, and in histories that wander.

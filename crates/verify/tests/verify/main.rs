@@ -8,6 +8,7 @@
 mod golden;
 mod program;
 mod scene;
+mod sealed;
 mod tampering;
 mod vectors;
 mod writing;

@@ -78,3 +78,52 @@ fn bad_usage_says_what_to_do() {
     assert_eq!(help.status.code(), Some(0));
     assert!(text(&help.stdout).contains("exit codes:"));
 }
+
+fn log(name: &str) -> String {
+    bundles("../log").join(name).display().to_string()
+}
+
+#[test]
+fn demands_on_the_log_are_met_or_named() {
+    let trust = bundles("sealed.trust.json").display().to_string();
+    let demand = |bundle: &str, more: &[&str]| {
+        let bundle = bundles(bundle).display().to_string();
+        let output = run(&[&["--trust", &trust, &bundle][..], more].concat());
+        (output.status.code(), text(&output.stdout).to_owned())
+    };
+    let whole = ["--sealed", "--all", "--witnesses", "1", "--checkpoint-after", "2026-11-16"];
+    let (code, told) = demand("sealed.tar", &whole);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("log gesta.example/log: ") && told.contains(", 1 witnesses"), "{told}");
+    let seen = log("checkpoint");
+    assert_eq!(demand("sealed.tar", &["--seen", &seen]).0, Some(0));
+    for (bundle, more, expected, code) in [
+        ("sealed-cut-tail.tar", &[][..], 3, "cut_tail"),
+        ("sealed-dropped.tar", &[], 3, "dropped"),
+        ("sealed.tar", &["--witnesses", "2"], 4, "too_few_witnesses"),
+        ("sealed.tar", &["--checkpoint-after", "2027-01-01T00:00:00Z"], 5, "stale_checkpoint"),
+        ("sealed.tar", &["--log", "other"], 4, "log_origin"),
+        ("valid.tar", &["--sealed"], 5, "no_checkpoint"),
+    ] {
+        let (found, told) = demand(bundle, more);
+        assert_eq!(found, Some(expected), "{told}");
+        assert!(told.contains(&format!("({code})")), "{told}");
+    }
+}
+
+#[test]
+fn the_proof_of_an_entry_is_checked() {
+    let proof = log("proof.json");
+    let (trust, other) = (log("trust.json"), bundles("trust.json").display().to_string());
+    let output = run(&["--trust", &trust, "--witnesses", "1", "--proof", &proof]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text(&output.stdout).contains("sealed"), "{output:?}");
+    assert_eq!(run(&["--trust", &other, "--proof", &proof]).status.code(), Some(4));
+    let home = tempfile::tempdir().unwrap();
+    let forged = home.path().join("forged.json");
+    let changed = std::fs::read_to_string(&proof).unwrap().replace("\"seq\": 2", "\"seq\": 3");
+    std::fs::write(&forged, changed).unwrap();
+    let output = run(&["--trust", &trust, "--proof", forged.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(text(&output.stdout).contains("(log_proof)"), "{output:?}");
+}

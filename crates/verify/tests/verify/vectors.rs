@@ -24,7 +24,7 @@ fn vectors_are_what_is_checked_in() {
         let stored = fs::read(place().join(path)).unwrap_or_default();
         assert!(stored == *made, "vectors/{path} differs; {REMEDY}");
     }
-    for part in ["bundles", "documents", "entries", "json"] {
+    for part in ["bundles", "documents", "entries", "json", "log"] {
         for stored in fs::read_dir(place().join(part)).unwrap() {
             let path = format!("{part}/{}", stored.unwrap().file_name().to_string_lossy());
             assert!(files.contains_key(&path), "nothing makes vectors/{path}; {REMEDY}");

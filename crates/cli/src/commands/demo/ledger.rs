@@ -11,6 +11,7 @@ use gesta_core::entry::{Entry, Kind};
 use gesta_core::trust::Keyring;
 use gesta_core::verification::Class;
 use gesta_store::{Store, StoredEntry};
+use gesta_verify::engine::Demand;
 use gesta_verify::report::{Report, Verdict};
 use serde_json::json;
 
@@ -166,7 +167,7 @@ fn forge(directory: &Path, victim: &Victim) -> Result<(PathBuf, Changed)> {
 
 fn examine(session: &mut Session, store: &Arc<dyn Store>, trust: &Keyring) -> Result<Report> {
     let started = Instant::now();
-    let report = verify::verify(session, store, &[], trust, false)?;
+    let report = verify::verify(session, store, &[], trust, (false, &Demand::default()))?;
     if session.out.is_json() {
         return Ok(report);
     }

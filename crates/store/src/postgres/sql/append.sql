@@ -36,6 +36,7 @@ moved AS (
         wake_at = w.wake_at,
         begun_at = w.begun_at,
         changed_at = w.changed_at,
+        unsealed = true,
         rank = w.rank,
         tools = w.tools,
         owner = CASE WHEN NOT w.ended THEN t.owner END,

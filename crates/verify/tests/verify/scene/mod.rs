@@ -20,7 +20,9 @@ use gesta_core::time::UnixMs;
 use gesta_core::trust::{Role, TrustRoot, TrustedKey};
 use gesta_core::writ::Writ;
 use gesta_verify::bundle::{Contents, Writer};
+use gesta_verify::engine::Sealing;
 
+pub(crate) mod notary;
 pub(crate) mod pack;
 pub(crate) mod tamper;
 
@@ -116,6 +118,8 @@ pub(crate) struct Scene {
     pub(crate) blobs: BTreeMap<Digest, Vec<u8>>,
     pub(crate) keys: Vec<TrustedKey>,
     pub(crate) child: TrajectoryId,
+    /// What a transparency log shows of it.
+    pub(crate) sealing: Option<Sealing>,
 }
 
 /// The people of the scene.
@@ -158,6 +162,7 @@ impl Scene {
             blobs: [(Digest::of(BLOB), BLOB.to_vec())].into(),
             keys: trust().keys,
             child: id,
+            sealing: None,
         }
     }
 
@@ -189,6 +194,9 @@ impl Scene {
         }
         for key in &self.keys {
             contents.key(key.clone());
+        }
+        if let Some(sealing) = &self.sealing {
+            contents.sealing(sealing.clone());
         }
         let mut writer = Writer::new(Vec::new(), contents).unwrap();
         for (id, lines) in &self.chains {
