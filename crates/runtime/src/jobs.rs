@@ -123,7 +123,7 @@ pub async fn signal(
     payload: &Canon,
     now: UnixMs,
 ) -> Result<bool, RunError> {
-    let payload = content(store, payload).await?;
+    let payload = content(store, &in_clear(payload)?).await?;
     let body = Body::Signal(Box::new(Signal { id, key, payload }));
     match ask(store, trajectory, by, &body, now).await {
         Err(RunError::Chain(ChainError::Admit(why))) if twice(&why, &Why::SignalTwice) => Ok(false),
@@ -185,7 +185,7 @@ pub async fn resolve(
     finding: &Finding,
     now: UnixMs,
 ) -> Result<Entry, RunError> {
-    let evidence = content(store, &finding.evidence).await?;
+    let evidence = content(store, &in_clear(&finding.evidence)?).await?;
     let mut chain = Chain::<Facts>::follow(Arc::clone(store), trajectory).await?;
     let step = &finding.step;
     let written = chain
@@ -288,6 +288,15 @@ async fn ask(
 
 fn twice(error: &AdmitError, why: &Why) -> bool {
     matches!(error, AdmitError::Illegal(illegal) if illegal.why == *why)
+}
+
+/// What comes from outside must not pass for a commitment.
+fn in_clear(value: &Canon) -> Result<Canon, RunError> {
+    let tree = serde_json::from_str(value.as_str()).unwrap_or_default();
+    match gesta_core::sensitive::reserved(&tree) {
+        Some(pointer) => Err(RunError::Reserved(pointer)),
+        None => Ok(value.clone()),
+    }
 }
 
 async fn content(store: &Arc<dyn Store>, value: &Canon) -> Result<Content, StoreError> {

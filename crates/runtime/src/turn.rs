@@ -7,6 +7,8 @@
 mod confirm;
 mod delegate;
 mod fan;
+mod lookup;
+mod sensitive;
 mod undo;
 mod wait;
 
@@ -33,32 +35,21 @@ use crate::desk::{Desk, failing};
 use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::job::{ANSWER, CallSpec, EvalError, Results, Scope, StepResult, Work};
+use crate::job::{ANSWER, CallSpec, EvalError, Scope, Work};
 use crate::pipeline::{self, Ask, Ended, How, Opening, Prepared};
 use crate::probe::{self, Answer, Inquiry};
 use crate::verify::Question;
 
 pub(crate) use self::fan::Lists;
 use self::fan::{Fan, items_of};
+pub(crate) use self::lookup::Blobs;
+use self::lookup::Lookup;
+pub(crate) use self::sensitive::{Place, Sealed};
 
 /// How many entries one turn adds at most: what does not fit comes with the next.
 const ENTRIES_MOST: u64 = 256;
 /// Steps at once, when the plan says nothing.
 const PARALLEL: usize = 8;
-
-/// Values that are in the blob store and were needed before.
-#[derive(Default)]
-pub(crate) struct Blobs(Mutex<BTreeMap<Digest, Canon>>);
-
-impl Blobs {
-    pub(crate) fn get(&self, digest: &Digest) -> Option<Canon> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned()
-    }
-
-    pub(crate) fn put(&self, digest: Digest, value: Canon) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, value);
-    }
-}
 
 /// What a turn works with.
 pub(crate) struct Turn<'a> {
@@ -84,6 +75,7 @@ pub(crate) struct Turn<'a> {
     /// Whether new calls may be made.
     pub(crate) may_open: bool,
     pub(crate) blobs: &'a Blobs,
+    pub(crate) sealed: &'a Sealed,
     pub(crate) lists: &'a Lists,
 }
 
@@ -100,6 +92,10 @@ pub(crate) struct Made {
     pub(crate) wanted: Vec<Digest>,
     /// Values that must be blobs before some step can be recorded.
     pub(crate) to_keep: Vec<Canon>,
+    /// Sensitive values that must be sealed before some step can be proposed,
+    pub(crate) to_seal: Vec<(Place, Value)>,
+    /// or whose key must be at hand.
+    pub(crate) wants_safe: bool,
     /// Whether a tool was busy.
     pub(crate) busy: bool,
     /// Reports that the chain has, or does not need.
@@ -370,7 +366,13 @@ impl Turn<'_> {
                     None => return Ok(()),
                     Some(Err(error)) => return self.fail(draft, step, expression(&error)),
                     Some(Ok(args)) => {
-                        Proposal { args, step: step.clone(), tool: call.tool.clone() }
+                        let proposal =
+                            Proposal { args, step: step.clone(), tool: call.tool.clone() };
+                        match self.protected(proposal, made) {
+                            None => return Ok(()),
+                            Some(Err(error)) => return self.fail(draft, step, error),
+                            Some(Ok(proposal)) => proposal,
+                        }
                     }
                 }
             }
@@ -569,29 +571,4 @@ fn refused(state: &State, step: &StepId) -> bool {
 
 fn expression(error: &EvalError) -> Failing {
     failing("expression_failed", &error.to_string())
-}
-
-/// Results by step, noting the blobs that are not here yet.
-struct Lookup<'a> {
-    facts: &'a Facts,
-    blobs: &'a Blobs,
-    missing: Mutex<Vec<Digest>>,
-}
-
-impl Results for Lookup<'_> {
-    fn result(&self, step: &StepId) -> Option<StepResult> {
-        let recorded = self.facts.result(step)?;
-        let value = match &recorded.content {
-            Content::Inline(value) => value.clone(),
-            Content::Blob(blob) => match self.blobs.get(&blob.sha256) {
-                Some(value) => value,
-                None => {
-                    let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-                    missing.push(blob.sha256);
-                    return None;
-                }
-            },
-        };
-        Some(StepResult { value, skipped: recorded.skipped })
-    }
 }

@@ -116,11 +116,12 @@ impl Marks {
         }
     }
 
-    /// The clear values at marked places, by their JSON pointers.
+    /// The clear values at marked places, by their JSON pointers. Null says that nothing was given, and is
+    /// left as it is.
     pub fn clear(&self, value: &Value) -> Vec<(String, Value)> {
         let mut found = Vec::new();
         self.each(value, &mut String::new(), &mut |pointer, value, marked| {
-            if marked && Commitment::read(value).is_none() {
+            if marked && !value.is_null() && Commitment::read(value).is_none() {
                 found.push((pointer.to_owned(), value.clone()));
             }
         });
@@ -164,7 +165,7 @@ impl Marks {
     pub fn committed(&self, schema: &Value) -> Value {
         if self.whole {
             return json!({
-                "type": "object",
+                "type": ["object", "null"],
                 "properties": { "$commit": { "type": "string", "pattern": "^[0-9a-f]{64}$" } },
                 "required": ["$commit"],
                 "additionalProperties": false,
@@ -279,7 +280,7 @@ mod tests {
             "other": [commit],
         });
         let clear: Vec<String> = marks.clear(&value).into_iter().map(|(at, _)| at).collect();
-        assert_eq!(clear, ["/email", "/lines/0/to", "/lines/1/to"]);
+        assert_eq!(clear, ["/email", "/lines/1/to"]);
         assert_eq!(marks.strays(&value), ["/lines/1/to/in", "/lines/2/cc", "/note", "/other/0"]);
         // A commitment where only a part was marked is astray as well.
         assert_eq!(marks.strays(&json!({ "order": commit })), ["/order"]);
@@ -290,9 +291,9 @@ mod tests {
         let committed = Marks::of_arguments(&schema()).unwrap().committed(&schema());
         let at = |pointer: &str| committed.pointer(pointer).cloned();
         assert_eq!(at("/properties/email/required/0"), Some("$commit".into()));
-        assert_eq!(at("/properties/order/properties/name/type"), Some("object".into()));
+        assert_eq!(at("/properties/order/properties/name/required/0"), Some("$commit".into()));
         assert_eq!(at("/properties/order/properties/n/type"), Some("integer".into()));
-        assert_eq!(at("/properties/lines/items/properties/to/type"), Some("object".into()));
+        assert_eq!(at("/properties/lines/items/properties/to/required/0"), Some("$commit".into()));
         assert_eq!(at("/properties/note/type"), Some("string".into()));
     }
 }

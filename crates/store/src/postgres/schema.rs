@@ -42,12 +42,26 @@ pub(super) async fn migrate(server: &Server) -> Result<(), StoreError> {
     }
     let failed = |error: tokio_postgres::Error| store_error(&server.place, &error);
     client.query(LOCK, &[&server.schema()]).await.map_err(failed)?;
+    create_schema(&client, server).await?;
+    if version(&client, server, known).await? < known {
+        runner.run_async(&mut client).await.map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Makes the server's schema, if it is missing.
+pub(super) async fn create(server: &Server) -> Result<(), StoreError> {
+    let client = server.connect().await?;
+    let locked = client.query(LOCK, &[&server.schema()]).await;
+    locked.map_err(|error| store_error(&server.place, &error))?;
+    create_schema(&client, server).await
+}
+
+async fn create_schema(client: &Client, server: &Server) -> Result<(), StoreError> {
+    let failed = |error: tokio_postgres::Error| store_error(&server.place, &error);
     if let Some(schema) = server.schema() {
         client.query(NAME_SCHEMA, &[&schema]).await.map_err(failed)?;
         client.batch_execute(CREATE_SCHEMA).await.map_err(failed)?;
-    }
-    if version(&client, server, known).await? < known {
-        runner.run_async(&mut client).await.map_err(refused)?;
     }
     Ok(())
 }
