@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, budget, cancel, check, completions, confirm, demo, doctor, doubts, export,
-    freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, resolve, resume, run,
-    show, signal, submit, tools, tree, verify, worker, workers, writ,
+    approvals, approve, budget, cancel, check, completions, confirm, demo, doctor, doubts, erase,
+    export, freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, resolve,
+    resume, run, show, signal, submit, tools, tree, verify, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -131,6 +131,7 @@ pub(crate) enum Command {
     Tree(tree::Arguments),
     Verify(verify::Arguments),
     Export(export::Arguments),
+    Erase(erase::Arguments),
     Doctor(doctor::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
@@ -172,6 +173,7 @@ impl Command {
             Self::Tree(arguments) => tree::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
+            Self::Erase(arguments) => erase::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),
             Self::Demo(arguments) => demo::run(session, &arguments),
             Self::Completions(arguments) => completions::run(session, &arguments),

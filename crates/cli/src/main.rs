@@ -27,6 +27,7 @@ mod reference;
 mod registry;
 mod session;
 mod settings;
+mod sight;
 mod signatures;
 mod table;
 mod timeline;

@@ -24,6 +24,7 @@ use gesta_store::{Chain, DataKeys, Store, StoreError};
 use crate::authority;
 use crate::desk::{Listener, OUTPUT_LIMITS, Options};
 use crate::error::RunError;
+use crate::facts::Facts;
 use crate::in_force;
 use crate::job::Compiled;
 use crate::jobs::{self, Submission, Submitted};
@@ -200,6 +201,23 @@ impl Home {
         match (opened == *input, before) {
             (true, Some(before)) => Ok(before),
             _ => safe.protect(input, marks).await,
+        }
+    }
+
+    /// Refuses a job that has not ended and whose sensitive values cannot be opened here, unless it is to stop:
+    /// nothing could be done about it.
+    pub async fn openable(&self, trajectory: TrajectoryId) -> Result<(), RunError> {
+        let chain = Chain::<Facts>::follow(Arc::clone(&self.store), trajectory).await?;
+        let (state, facts) = (chain.state(), chain.view());
+        if !facts.sensitive() || state.ended().is_some() || facts.cancelled().is_some() {
+            return Ok(());
+        }
+        match &self.vault {
+            Some(vault) => vault.safe(vault.family(trajectory).await?).await.map(|_| ()),
+            None => Err(RunError::NoVault {
+                what: format!("something of {trajectory}"),
+                remedy: "open the place with data keys",
+            }),
         }
     }
 

@@ -24,6 +24,7 @@ use gesta_store::{Chain, ChainError, Store, StoreError};
 use crate::desk::COMPILER;
 use crate::error::RunError;
 use crate::facts::Facts;
+use crate::vault::Vault;
 
 /// A job to be run.
 #[derive(Clone, Debug)]
@@ -123,7 +124,38 @@ pub async fn signal(
     payload: &Canon,
     now: UnixMs,
 ) -> Result<bool, RunError> {
-    let payload = content(store, &in_clear(payload)?).await?;
+    signal_as(store, trajectory, by, (id, key), &in_clear(payload)?, now).await
+}
+
+/// Sends a signal whose payload is sensitive: the chain holds no more of it than a commitment.
+pub async fn signal_sensitive(
+    store: &Arc<dyn Store>,
+    vault: &Vault,
+    trajectory: TrajectoryId,
+    by: &Principal,
+    named: (SignalKey, SignalKey),
+    payload: &Canon,
+    now: UnixMs,
+) -> Result<bool, RunError> {
+    let value = serde_json::from_str(in_clear(payload)?.as_str()).unwrap_or_default();
+    let safe = vault.ensure(vault.family(trajectory).await?).await?;
+    let commitments = safe.seal(&[value]).await?;
+    let payload = match commitments.first() {
+        Some(commitment) => commitment.canon()?,
+        None => Canon::null(),
+    };
+    signal_as(store, trajectory, by, named, &payload, now).await
+}
+
+async fn signal_as(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    by: &Principal,
+    (id, key): (SignalKey, SignalKey),
+    payload: &Canon,
+    now: UnixMs,
+) -> Result<bool, RunError> {
+    let payload = content(store, payload).await?;
     let body = Body::Signal(Box::new(Signal { id, key, payload }));
     match ask(store, trajectory, by, &body, now).await {
         Err(RunError::Chain(ChainError::Admit(why))) if twice(&why, &Why::SignalTwice) => Ok(false),

@@ -53,6 +53,7 @@ const COMMANDS: &[&[&str]] = &[
     &["show"],
     &["verify"],
     &["export"],
+    &["erase"],
     &["doctor"],
     &["demo"],
     &["demo", "ledger"],

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{Commitment, below};
+use crate::digest::Digest;
+use crate::json::{Canon, JsonError};
 
 /// The keyword that marks a schema's values as sensitive.
 pub const MARK: &str = "x-gesta-sensitive";
@@ -128,6 +130,21 @@ impl Marks {
         found
     }
 
+    /// The value with something in place of each clear value that is marked, as a commitment would stand
+    /// there. Opens nothing: for looking ahead.
+    pub fn stand_in(&self, value: &Canon) -> Result<Canon, JsonError> {
+        if self.is_empty() {
+            return Ok(value.clone());
+        }
+        let mut tree: Value = value.read()?;
+        for (pointer, _) in self.clear(&tree) {
+            if let Some(place) = tree.pointer_mut(&pointer) {
+                *place = Commitment { hmac: Digest::of(pointer.as_bytes()) }.value();
+            }
+        }
+        Canon::of(&tree)
+    }
+
     /// The commitments at places that are not marked, or inside of what is, by their JSON pointers.
     pub fn strays(&self, value: &Value) -> Vec<String> {
         let mut found = Vec::new();
@@ -218,7 +235,6 @@ fn all(schema: &Value) -> Result<usize, BadMark> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digest::Digest;
 
     fn schema() -> Value {
         json!({

@@ -6,7 +6,7 @@ use std::fmt;
 use gesta_core::digest::Digest;
 use gesta_core::ids::TrajectoryId;
 
-use super::{KEYS, MANIFEST};
+use super::{KEYS, MANIFEST, OPENINGS};
 
 /// The unit of the archive.
 pub(super) const BLOCK: usize = 512;
@@ -22,6 +22,7 @@ pub(super) enum Name {
     Manifest,
     Trajectory(TrajectoryId),
     Blob(Digest),
+    Openings,
     Keys,
 }
 
@@ -31,13 +32,14 @@ impl fmt::Display for Name {
             Self::Manifest => f.write_str(MANIFEST),
             Self::Trajectory(trajectory) => write!(f, "trajectories/{trajectory}.jsonl"),
             Self::Blob(digest) => write!(f, "blobs/{digest}"),
+            Self::Openings => f.write_str(OPENINGS),
             Self::Keys => f.write_str(KEYS),
         }
     }
 }
 
 impl Name {
-    /// Reads one of the four shapes, each in its only spelling.
+    /// Reads one of the five shapes, each in its only spelling.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if let Some(file) = text.strip_prefix("trajectories/") {
             return file.strip_suffix(".jsonl")?.parse().ok().map(Self::Trajectory);
@@ -47,6 +49,7 @@ impl Name {
         }
         match text {
             MANIFEST => Some(Self::Manifest),
+            OPENINGS => Some(Self::Openings),
             KEYS => Some(Self::Keys),
             _ => None,
         }
@@ -85,7 +88,7 @@ impl Fields {
 /// What is wrong with a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BadHeader {
-    /// Its name is none of the four shapes.
+    /// Its name is none of the five shapes.
     Name(String),
     /// A field is not as it is always written.
     Field(String),

@@ -19,6 +19,9 @@ pub struct Manifest {
     /// The digest and size of `keys.json`, if it is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<BlobRef>,
+    /// The digest and size of `openings.json`, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openings: Option<BlobRef>,
     /// The trajectories, by id.
     pub trajectories: Vec<TrajectoryHead>,
     /// Always [`Manifest::TYPE`].

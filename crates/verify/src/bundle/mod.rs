@@ -6,7 +6,8 @@
 //! 1. `gesta-bundle.json`: the [`Manifest`], canonical JSON;
 //! 2. `trajectories/<id>.jsonl`, by id: the canonical bytes of each entry and a new line after each;
 //! 3. `blobs/<sha256>`, by digest: the bytes of each blob;
-//! 4. `keys.json`, if there are any: public keys as hints. A hint never counts for anything.
+//! 4. `openings.json`, if anything is disclosed: sensitive values with their salts, by commitment;
+//! 5. `keys.json`, if there are any: public keys as hints. A hint never counts for anything.
 //!
 //! [`Bundle`] refuses every byte that [`Writer`] would not have written. It knows nothing of what
 //! entries mean.
@@ -14,15 +15,19 @@
 mod bytes;
 mod header;
 mod manifest;
+mod openings;
 mod reader;
 mod writer;
 
 pub use bytes::Bytes;
 pub use manifest::{KeyHints, Manifest, TrajectoryHead};
+pub use openings::{Disclosed, Openings};
 pub use reader::Bundle;
 pub use writer::{Contents, WriteError, Writer};
 
 /// The name of the first member.
 const MANIFEST: &str = "gesta-bundle.json";
+/// The name of the member with disclosed values.
+const OPENINGS: &str = "openings.json";
 /// The name of the last member, if there are hints.
 const KEYS: &str = "keys.json";

@@ -15,6 +15,7 @@ use gesta_core::trust::TrustedKey;
 
 use super::header::{BLOCK, MAX_MEMBER_BYTES, Name, header, padding};
 use super::manifest::{KeyHints, Manifest, TrajectoryHead};
+use super::openings::{Disclosed, Openings};
 
 /// Why a bundle could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,7 @@ pub enum WriteError {
 pub struct Contents {
     trajectories: BTreeMap<TrajectoryId, (Head, u64)>,
     blobs: BTreeMap<Digest, u64>,
+    openings: BTreeMap<Digest, Disclosed>,
     keys: BTreeMap<[u8; 32], TrustedKey>,
 }
 
@@ -62,6 +64,16 @@ impl Contents {
         self.blobs.insert(blob.sha256, blob.size);
     }
 
+    /// Discloses a sensitive value. The same one twice is one.
+    pub fn opening(&mut self, disclosed: Disclosed) {
+        self.openings.insert(disclosed.commit, disclosed);
+    }
+
+    /// How many sensitive values are disclosed.
+    pub fn disclosed(&self) -> usize {
+        self.openings.len()
+    }
+
     /// Adds a key as a hint.
     pub fn key(&mut self, key: TrustedKey) {
         self.keys.insert(*key.key.as_bytes(), key);
@@ -75,6 +87,14 @@ impl Contents {
     /// The blobs, in the order in which they are to be written.
     pub fn blobs(&self) -> impl Iterator<Item = BlobRef> {
         self.blobs.iter().map(|(sha256, size)| BlobRef { sha256: *sha256, size: *size })
+    }
+
+    fn disclosure(&self) -> Result<Option<Vec<u8>>, JsonError> {
+        if self.openings.is_empty() {
+            return Ok(None);
+        }
+        let openings = self.openings.values().cloned().collect();
+        Openings { openings, type_: Openings::TYPE.to_owned() }.to_bytes().map(Some)
     }
 
     fn hints(&self) -> Result<Option<Vec<u8>>, JsonError> {
@@ -93,6 +113,7 @@ pub struct Writer<W: Write> {
     out: W,
     trajectories: std::collections::btree_map::IntoIter<TrajectoryId, (Head, u64)>,
     blobs: std::collections::btree_map::IntoIter<Digest, u64>,
+    openings: Option<Vec<u8>>,
     hints: Option<Vec<u8>>,
     open: Option<Open>,
 }
@@ -109,11 +130,12 @@ struct Open {
 impl<W: Write> Writer<W> {
     /// Writes the manifest. Give a buffered output.
     pub fn new(mut out: W, contents: Contents) -> Result<Self, WriteError> {
-        let hints = contents.hints()?;
+        let (openings, hints) = (contents.disclosure()?, contents.hints()?);
         let head = |(trajectory, head)| TrajectoryHead { head, trajectory };
         let manifest = Manifest {
             blobs: contents.blobs().collect(),
             keys: hints.as_deref().map(BlobRef::of),
+            openings: openings.as_deref().map(BlobRef::of),
             trajectories: contents.trajectories().map(head).collect(),
             type_: Manifest::TYPE.to_owned(),
         };
@@ -122,6 +144,7 @@ impl<W: Write> Writer<W> {
             out,
             trajectories: contents.trajectories.into_iter(),
             blobs: contents.blobs.into_iter(),
+            openings,
             hints,
             open: None,
         })
@@ -187,6 +210,9 @@ impl<W: Write> Writer<W> {
         self.trajectories_are_done(Name::Keys)?;
         if let Some((sha256, _)) = self.blobs.next() {
             return Err(out_of_order(format!("`{}`", Name::Blob(sha256)), Name::Keys));
+        }
+        if let Some(openings) = self.openings.take() {
+            whole(&mut self.out, Name::Openings, &openings)?;
         }
         if let Some(hints) = self.hints.take() {
             whole(&mut self.out, Name::Keys, &hints)?;

@@ -16,6 +16,7 @@ use gesta_core::trust::Keyring;
 use gesta_core::verification::{Class, Finding, Verifier};
 use gesta_core::writ::Writ;
 
+use super::sensitive::Committed;
 use super::{Audit, Begins, Registries, Standing};
 use crate::report::NotChecked;
 
@@ -50,6 +51,8 @@ pub(super) struct Examined {
     pub(super) closing: Vec<Closing>,
     /// For a registry: what it says, and its ids.
     pub(super) registry: Option<(Registry, Vec<EntryId>)>,
+    /// The sensitive values that it commits to.
+    pub(super) committed: Committed,
 }
 
 /// An entry that another trajectory names.
@@ -119,6 +122,7 @@ impl Examined {
             delivered: Vec::new(),
             closing: Vec::new(),
             registry: None,
+            committed: Committed::default(),
         }
     }
 
@@ -349,6 +353,7 @@ impl<'a> Notes<'a> {
     fn take(&mut self, entry: &Entry, state: &State, examined: &mut Examined) {
         let body = &entry.payload().body;
         let at = entry.head();
+        examined.committed.note(entry);
         examined.blobs += self.audit.named.check(self.audit.chains, entry, &mut examined.beside);
         if self.is_registry {
             self.ids.push(at.id);

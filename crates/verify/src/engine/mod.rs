@@ -18,6 +18,7 @@ mod across;
 mod beginning;
 mod blobs;
 mod examine;
+mod sensitive;
 mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +64,11 @@ pub trait Chains: Sync {
     /// How large the trajectory is, so that large ones are begun first.
     fn size(&self, _: TrajectoryId) -> Option<u64> {
         None
+    }
+
+    /// The commitments of sensitive values that are disclosed, each by what opens it.
+    fn disclosed(&self) -> Vec<Digest> {
+        Vec::new()
     }
 
     /// Blobs that are only there because some entry names them.
@@ -196,8 +202,11 @@ impl<'a> Audit<'a> {
             let (trajectory, seq, of) = (None, None, None);
             not_checked.push(NotChecked { trajectory, seq, what: "signatures", of });
         }
+        let disclosed: BTreeSet<Digest> = self.chains.disclosed().into_iter().collect();
+        let sensitive = sensitive::told(&examined, &disclosed);
         if whole {
             findings.extend(self.named.strays());
+            findings.extend(sensitive::strays(&examined, disclosed));
         }
         let mut lines = Vec::with_capacity(examined.len());
         for one in examined {
@@ -218,6 +227,7 @@ impl<'a> Audit<'a> {
             findings.extend(one.beside);
             not_checked.extend(one.not_checked);
         }
-        Report::new(lines, findings, not_checked, counts, self.options.partial)
+        let report = Report::new(lines, findings, not_checked, counts, self.options.partial);
+        Report { sensitive, ..report }
     }
 }
