@@ -33,6 +33,7 @@ mod quarantine;
 mod recovery;
 mod run;
 mod sample;
+mod sensitive;
 mod shop;
 mod tools;
 mod undo;

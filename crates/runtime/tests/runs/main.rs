@@ -15,6 +15,7 @@ mod frozen;
 mod plain;
 #[path = "../scene/mod.rs"]
 mod scene;
+mod sensitive;
 mod spooling;
 mod stage;
 mod stores;
