@@ -19,14 +19,13 @@ use crate::error::StoreError;
 const SCHEMA: &str = "gesta_keys";
 const CONNECTIONS: usize = 2;
 
-const TABLES: [&str; 2] = [
-    "CREATE TABLE IF NOT EXISTS data_keys (
-        trajectory bytea PRIMARY KEY, digest bytea NOT NULL, key bytea)",
-    "CREATE TABLE IF NOT EXISTS openings (
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS data_keys (
+        trajectory bytea PRIMARY KEY, digest bytea NOT NULL, key bytea);
+    CREATE TABLE IF NOT EXISTS openings (
         trajectory bytea NOT NULL, commitment bytea NOT NULL, blob bytea NOT NULL,
-        PRIMARY KEY (trajectory, commitment))",
-];
-const MISSING: &str = "SELECT to_regclass('openings') IS NULL AS missing";
+        PRIMARY KEY (trajectory, commitment))";
+const FOUND: &str = "SELECT to_regclass('openings') IS NOT NULL";
 const ENSURE: &str = "
     INSERT INTO data_keys (trajectory, digest, key) VALUES ($1, $2, $3)
     ON CONFLICT (trajectory) DO NOTHING";
@@ -64,15 +63,8 @@ impl PostgresDataKeys {
 
     async fn link(&self) -> Result<&Link, StoreError> {
         let connect = || async {
-            schema::create(&self.server).await?;
-            let link = self.server.pool(CONNECTIONS)?;
-            let found = link.query(MISSING, &[]).await?;
-            if found.iter().any(|row| rows::get(row, "missing").unwrap_or(true)) {
-                for table in TABLES {
-                    link.query(table, &[]).await?;
-                }
-            }
-            Ok(link)
+            schema::create(&self.server, FOUND, TABLES).await?;
+            self.server.pool(CONNECTIONS)
         };
         self.link.get_or_try_init(connect).await
     }

@@ -49,12 +49,18 @@ pub(super) async fn migrate(server: &Server) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Makes the server's schema, if it is missing.
-pub(super) async fn create(server: &Server) -> Result<(), StoreError> {
+/// Makes the server's schema with these tables, unless `found` finds them there. One that needs nothing
+/// takes no right to create anything.
+pub(super) async fn create(server: &Server, found: &str, tables: &str) -> Result<(), StoreError> {
+    let failed = |error: tokio_postgres::Error| store_error(&server.place, &error);
     let client = server.connect().await?;
-    let locked = client.query(LOCK, &[&server.schema()]).await;
-    locked.map_err(|error| store_error(&server.place, &error))?;
-    create_schema(&client, server).await
+    let row = client.query_one(found, &[]).await.map_err(failed)?;
+    if row.try_get::<_, bool>(0).map_err(failed)? {
+        return Ok(());
+    }
+    client.query(LOCK, &[&server.schema()]).await.map_err(failed)?;
+    create_schema(&client, server).await?;
+    client.batch_execute(tables).await.map_err(failed)
 }
 
 async fn create_schema(client: &Client, server: &Server) -> Result<(), StoreError> {
