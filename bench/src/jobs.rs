@@ -257,6 +257,7 @@ impl Scene {
             options: Options::default(),
             listener: None,
             spool: None,
+            vault: None,
             presence: None,
             host: "bench".to_owned(),
         };

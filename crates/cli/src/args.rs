@@ -8,9 +8,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
     approvals, approve, branch, budget, cancel, check, completions, confirm, conformance, demo,
-    diff, doctor, doubts, export, freeze, graph, help, import, init, jobs, keys, log, notices,
-    policy, proof, quarantine, replay, resolve, resume, run, seal, show, signal, submit, tools,
-    tree, verify, witness, worker, workers, writ,
+    diff, doctor, doubts, erase, export, freeze, graph, help, import, init, jobs, keys, log,
+    notices, policy, proof, quarantine, replay, resolve, resume, run, seal, show, signal, submit,
+    tools, tree, verify, witness, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -141,6 +141,7 @@ pub(crate) enum Command {
     Seal(seal::Arguments),
     Proof(proof::Arguments),
     Witness(witness::Arguments),
+    Erase(erase::Arguments),
     Doctor(doctor::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
@@ -190,6 +191,7 @@ impl Command {
             Self::Seal(arguments) => seal::run(session, &arguments),
             Self::Proof(arguments) => proof::run(session, &arguments),
             Self::Witness(arguments) => witness::run(session, &arguments),
+            Self::Erase(arguments) => erase::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),
             Self::Demo(arguments) => demo::run(session, &arguments),
             Self::Completions(arguments) => completions::run(session, &arguments),

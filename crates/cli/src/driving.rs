@@ -78,6 +78,7 @@ pub(crate) fn drive(
     live: &Arc<Live>,
 ) -> Result<Ending> {
     session.wait(Box::pin(async {
+        workshop.openable(trajectory).await?;
         let interrupt = Interrupt::watch(workshop.options.grace_ms)?;
         let worker = workshop.start(None, Some(live.listener())).await?;
         let driving = Driving { worker: &worker, store: &workshop.store, trajectory, live };

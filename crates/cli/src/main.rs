@@ -30,6 +30,7 @@ mod registry;
 mod sealing;
 mod session;
 mod settings;
+mod sight;
 mod signatures;
 mod table;
 mod timeline;

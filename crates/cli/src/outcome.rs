@@ -15,6 +15,7 @@ use crate::driving::{self, Ending};
 use crate::escape::{visible, visible_lines};
 use crate::live::brief_id;
 use crate::session::Session;
+use crate::sight::{Reveal, Sight};
 use crate::timeline::{cost, cut};
 
 /// Tells how a job ended. What comes back is the exit code.
@@ -23,13 +24,18 @@ pub(crate) fn tell(
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,
     ending: Ending,
+    reveal: Reveal,
 ) -> Result<u8> {
     let deeds = session.wait(Deeds::read(store, trajectory))?;
     let parked = session.wait(driving::parked(store, trajectory))?;
-    let answer = match &deeds.answer {
+    let mut answer = match &deeds.answer {
         Some(answer) => Some(session.wait(deeds::value(store, answer))?),
         None => None,
     };
+    let sight = Sight::of(session, store, trajectory, reveal)?;
+    if let Some(answer) = answer.as_mut().filter(|_| sight.is_open() || !session.out.is_json()) {
+        sight.value(answer)?;
+    }
     if session.out.is_json() {
         session.out.document(&json!({
             "trajectory": trajectory,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use gesta_store::Store;
+use gesta_store::{DataKeys, Store};
 
 use crate::problem::Problem;
 use crate::settings::PostgresSettings;
@@ -80,6 +80,37 @@ impl Place {
         }
     }
 
+    /// Where the data keys of this store are, unless the workspace says so: beside the file, or in a schema of
+    /// their own.
+    pub(crate) fn data_keys(&self) -> Result<Arc<dyn DataKeys>> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => {
+                let mut name = path.as_os_str().to_owned();
+                name.push("-data-keys");
+                Ok(Arc::new(gesta_store::sqlite::SqliteDataKeys::at(PathBuf::from(name))))
+            }
+            _ => self.as_data_keys(),
+        }
+    }
+
+    /// The data keys of this place itself.
+    pub(crate) fn as_data_keys(&self) -> Result<Arc<dyn DataKeys>> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => Ok(Arc::new(gesta_store::sqlite::SqliteDataKeys::at(path))),
+            #[cfg(not(feature = "sqlite"))]
+            Self::Sqlite(_) => Err(self.not_built("SQLite", "sqlite").into()),
+            #[cfg(feature = "postgres")]
+            Self::Postgres { url, settings } => {
+                let options = options(settings)?;
+                Ok(Arc::new(gesta_store::postgres::PostgresDataKeys::new(url, &options)?))
+            }
+            #[cfg(not(feature = "postgres"))]
+            Self::Postgres { .. } => Err(self.not_built("PostgreSQL", "postgres").into()),
+        }
+    }
+
     /// Opens a store that was made before.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>> {
         if let Self::Sqlite(path) = self
@@ -106,18 +137,8 @@ impl Place {
             Self::Sqlite(_) => Err(self.not_built("SQLite", "sqlite").into()),
             #[cfg(feature = "postgres")]
             Self::Postgres { url, settings } => {
-                use gesta_store::postgres::{Options, PostgresStore};
-                let default = Options::default();
-                let connections = settings.connections.map(|most| most.get() as usize);
-                let timeout = settings.timeout.map(|ms| Duration::from_millis(ms.ms()));
-                let options = Options {
-                    max_connections: connections.unwrap_or(default.max_connections),
-                    timeout: timeout.unwrap_or(default.timeout),
-                    ca_file: settings.ca.clone(),
-                    password: settings.password()?.map(Into::into),
-                    ..default
-                };
-                Ok(Arc::new(PostgresStore::connect(url, &options).await?))
+                use gesta_store::postgres::PostgresStore;
+                Ok(Arc::new(PostgresStore::connect(url, &options(settings)?).await?))
             }
             #[cfg(not(feature = "postgres"))]
             Self::Postgres { .. } => Err(self.not_built("PostgreSQL", "postgres").into()),
@@ -129,6 +150,21 @@ impl Place {
         Problem::new(format!("cannot open `{self}`: this gesta was built without {what}"))
             .hint(format!("build it with `--features {feature}`"))
     }
+}
+
+/// How a database is used.
+#[cfg(feature = "postgres")]
+fn options(settings: &PostgresSettings) -> Result<gesta_store::postgres::Options> {
+    let default = gesta_store::postgres::Options::default();
+    let connections = settings.connections.map(|most| most.get() as usize);
+    let timeout = settings.timeout.map(|ms| Duration::from_millis(ms.ms()));
+    Ok(gesta_store::postgres::Options {
+        max_connections: connections.unwrap_or(default.max_connections),
+        timeout: timeout.unwrap_or(default.timeout),
+        ca_file: settings.ca.clone(),
+        password: settings.password()?.map(Into::into),
+        ..default
+    })
 }
 
 /// How many threads work at once where work can be divided.

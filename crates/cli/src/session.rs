@@ -6,7 +6,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use gesta_core::time::UnixMs;
 use gesta_core::trust::TrustRoot;
-use gesta_store::Store;
+use gesta_runtime::Vault;
+use gesta_store::{DataKeys, Store};
 use tokio::runtime::Runtime;
 
 use crate::args::Global;
@@ -95,6 +96,20 @@ impl Session {
         let store = self.wait(place.open())?;
         tracing::debug!(%place, "opened the store");
         Ok(store)
+    }
+
+    /// Where the data keys of a store's sensitive values are.
+    pub(crate) fn data_keys(&self) -> Result<Arc<dyn DataKeys>> {
+        let place = self.place()?;
+        match Self::find_workspace() {
+            Ok(Some(workspace)) => workspace.data_keys(&place),
+            _ => place.data_keys(),
+        }
+    }
+
+    /// The sensitive values of a store.
+    pub(crate) fn vault(&self, store: &Arc<dyn Store>) -> Result<Vault> {
+        Ok(Vault::new(Arc::clone(store), self.data_keys()?))
     }
 
     /// The trust root: the one given, or the workspace's.

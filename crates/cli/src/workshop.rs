@@ -68,7 +68,8 @@ impl Workshop {
         options.temporal = temporal.temporal();
         options.warn_at = limits.warn_at(options.warn_at);
         options.webhooks = workspace.webhooks()?;
-        let home = Home::new(store, Arc::new(tools), *registry, options)?;
+        let keys = workspace.data_keys(&place)?;
+        let home = Home::new(store, Arc::new(tools), *registry, options)?.with_data_keys(keys);
         Ok(Self { workspace, place, home })
     }
 

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use gesta_core::ids::TrajectoryId;
 use gesta_runtime::tools::{Webhook, WebhookDeclaration};
+use gesta_store::DataKeys;
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{Beside, Readers};
+use crate::place::Place;
 use crate::policies;
 use crate::problem::Problem;
 use crate::settings::{
@@ -33,6 +36,9 @@ pub(crate) struct Config {
     pub(crate) trust: PathBuf,
     /// Where private keys are.
     pub(crate) keys: PathBuf,
+    /// Where data keys are, if not beside the store: a SQLite file or a postgres:// URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data_keys: Option<String>,
     /// The trajectory that holds keys and roles.
     pub(crate) registry: TrajectoryId,
     /// Files with more tools.
@@ -77,6 +83,7 @@ impl Config {
             store,
             trust: "trust.json".into(),
             keys: "keys".into(),
+            data_keys: None,
             registry,
             tool_files: Vec::new(),
             policy: PolicySettings { files: vec![policies::FILE.into()], ..Default::default() },
@@ -145,6 +152,17 @@ impl Workspace {
     /// Where the pins of the tools are, if there are any.
     pub(crate) fn lock(&self) -> PathBuf {
         self.directory.join(LOCK)
+    }
+
+    /// Where the data keys of its sensitive values are: where it says, or else where its store says.
+    pub(crate) fn data_keys(&self, store: &Place) -> Result<Arc<dyn DataKeys>> {
+        match &self.config.data_keys {
+            Some(named) => {
+                let reached = self.config.postgres.clone().within(&self.directory);
+                Place::parse(named, &self.directory)?.reached(reached).as_data_keys()
+            }
+            None => store.data_keys(),
+        }
     }
 
     /// Who is told when something waits for a person.
@@ -229,7 +247,7 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Config, Problem> {
     toml::from_str(text).map_err(|error| {
         let place = place_of(text, error.span().map_or(0, |span| span.start));
         Problem::new(format!("{}:{place}: {}", path.display(), error.message())).hint(
-            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[notify.NAME]`, `[policy]`, `[worker]`, `[limits]`, `[temporal]`, `[log]` and `[postgres]`",
+            "it holds `store`, `trust`, `keys` and `registry`, as `gesta init` writes them, and may hold `data_keys`, `tool_files`, `[tools.NAME]`, `[mcp.NAME]`, `[verifiers.NAME]`, `[notify.NAME]`, `[policy]`, `[worker]`, `[limits]`, `[temporal]`, `[log]` and `[postgres]`",
         )
         .bad_input()
     })

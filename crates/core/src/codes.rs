@@ -107,6 +107,7 @@ codes! {
         "gate_verdict": "the permit does not rest on a decision that allows", "it is decided again by itself";
         "gate_too_late": "the permit had expired before the call could be sent", "it is decided again by itself";
         "gate_lease_lost": "the worker may have lost its lease", "another worker goes on";
+        "gate_data_key": "a sensitive argument cannot be opened: its data key or its sealed value is not there", "put the file of data keys back; it is tried again by itself";
         "gate_limit": "the worker's share of a limit may have ended", "it is decided again by itself";
         "gate_digest": "what was about to run is not what was permitted", "report it: this should not happen";
         "gate_environment": "tools, policy or settings changed since the decision", "it is decided again by itself";
@@ -129,6 +130,8 @@ codes! {
         "worker_lost": "the worker that made the call ended without a word", "recovered as the tool declares; see `gesta doubts`";
         "driver_died": "the tool's driver died in the call", "recovered as the tool declares; see `gesta doubts`";
         "stopped": "the call was abandoned because the job was cancelled", "nothing: it only reads";
+        "no_data_keys": "a tool takes or returns sensitive values, and the worker has no place for data keys", "give it one";
+        "sensitive_astray": "a sensitive value was to go where nothing is marked sensitive", "mark the argument with `x-gesta-sensitive`, or do not hand the value on";
         "not_dispatched": "nobody knew whether `started` was stored, so nothing was sent", "it is tried again by itself";
         "not_sent_again": "a call of unknown outcome may not be sent again", "`gesta doubts` shows it; `gesta resolve` ends it";
         "not_admitted": "the state machine refused the call", "the message says why; report it if it should have been legal";
@@ -213,6 +216,9 @@ codes! {
         "consistency": "nothing shows that the log has grown from the checkpoint seen before", "`gesta proof --since SIZE` shows it";
         "rolled_back": "the log is smaller than it was when it was seen before", "its store was rolled back, or this is an old copy";
         "split_view": "the log is not the one that was seen before", "its owner shows different logs to different people: keep both checkpoints";
+        "openings": "the disclosed values of a bundle are not what a writer writes", "it was changed";
+        "opening": "a disclosed value is not what was committed to", "it was changed";
+        "stray_opening": "a bundle discloses a value that no entry commits to", "it was added";
         "nothing": "there is nothing to verify", "check the file or the store";
         "store": "the store could not be read", "`gesta doctor` says more";
         "io": "a file could not be read", "check the file";

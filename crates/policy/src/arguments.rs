@@ -4,6 +4,7 @@
 
 use cedar_policy::RestrictedExpression;
 use gesta_core::json::Canon;
+use gesta_core::sensitive::MARK;
 use serde_json::{Map, Number, Value, json};
 
 use crate::schema::named;
@@ -26,6 +27,8 @@ pub(crate) struct Field {
     pub(crate) type_: Option<Type>,
     required: bool,
     null_is_absent: bool,
+    /// Whether policies cannot see it because nobody is to.
+    pub(crate) sensitive: bool,
 }
 
 /// What Cedar can hold.
@@ -61,7 +64,11 @@ impl<'a> Reading<'a> {
             .iter()
             .map(|(name, schema)| {
                 let (type_, nullable) = self.type_of(schema, depth + 1);
+                // Policies are asked about commitments, which tell nothing.
+                let sensitive = schema.get(MARK) == Some(&Value::Bool(true));
+                let type_ = type_.filter(|_| !sensitive);
                 Field {
+                    sensitive,
                     name: name.clone(),
                     type_,
                     required: is_required(name) && !nullable,
@@ -76,6 +83,9 @@ impl<'a> Reading<'a> {
     /// The type of a value, and whether it may be null.
     fn type_of(&self, schema: &'a Value, depth: usize) -> (Option<Type>, bool) {
         let Some((plain, nullable)) = self.plain(schema, depth) else { return (None, true) };
+        if schema.get(MARK) == Some(&Value::Bool(true)) {
+            return (None, true);
+        }
         let scale = schema.get(SCALE).or_else(|| plain.get(SCALE)).and_then(Value::as_u64);
         let scale = scale.filter(|scale| (1..=MOST_SCALE).contains(scale));
         let (name, null_named) = type_name(plain);

@@ -151,9 +151,14 @@ pub(crate) fn with_hint(document: &PolicyDocument, read: &Read<'_>, problem: Pro
     let mentions = |name: &str| problem.message.contains(&format!("`args.{name}`"));
     let unseen = applicable(document, read).find_map(|(tool, fields)| {
         let field = fields.into_iter().find(|field| field.type_.is_none() && mentions(&field.name));
-        Some((tool.clone(), field?.name))
+        let field = field?;
+        Some((tool.clone(), field.name, field.sensitive))
     });
-    let hint = if let Some((tool, field)) = unseen {
+    let hint = if let Some((tool, field, true)) = &unseen {
+        format!(
+            "`{field}` of `{tool}` is sensitive, and policies do not see sensitive arguments; decide on another argument, or unmark it"
+        )
+    } else if let Some((tool, field, false)) = unseen {
         format!(
             "the schema of `{tool}` gives `{field}` no type that policies can hold; a `number` needs `\"x-gesta-scale\": 100`, which shows it in hundredths"
         )

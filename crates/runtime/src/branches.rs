@@ -182,7 +182,16 @@ impl Home {
             Some(job) => job.input_over(&before, order.input),
             None => job::edited_input(&before, order.input),
         };
-        let input = input.map_err(|problems| refused(&problems))?;
+        let mut input = input.map_err(|problems| refused(&problems))?;
+        let marks = order.plan.map(Compiled::sensitive).unwrap_or_default();
+        if let (false, Some(vault)) = (marks.is_empty(), &self.vault) {
+            let family = vault.family(order.source).await?;
+            input = vault.ensure(family).await?.protect(&input, &marks).await?;
+        } else if !marks.is_empty() {
+            let (what, remedy) =
+                ("an input of this branch".to_owned(), "open the place with data keys");
+            return Err(RunError::NoVault { what, remedy });
+        }
         if input.as_bytes().len() <= MAX_INLINE_BYTES {
             return Ok(Content::Inline(input));
         }

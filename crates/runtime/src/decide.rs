@@ -93,7 +93,9 @@ pub(crate) fn decide(
         writ: desk.writ(registry.as_deref()),
         writ_chain: &desk.writ_chain,
         mismatches: tool
-            .map(|tool| tool.check_input(&proposal.args).iter().map(ToString::to_string).collect())
+            .map(|tool| {
+                tool.check_committed(&proposal.args).iter().map(ToString::to_string).collect()
+            })
             .unwrap_or_default(),
         preconditions: desk
             .shared

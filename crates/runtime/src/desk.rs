@@ -1,8 +1,10 @@
 //! Where calls are made from: what a worker shares between its trajectories, and what it knows of
 //! the one in hand. Nothing here decides; the pipeline asks.
 
+mod sensitive;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use gesta_core::amounts::Amounts;
@@ -19,7 +21,7 @@ use gesta_core::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId, WorkerI
 use gesta_core::json::{Canon, Limits};
 use gesta_core::keys::{KeyId, Sign as _};
 use gesta_core::signed::{Document, Signed, Tag};
-use gesta_core::state::{Opened, State};
+use gesta_core::state::{self, State};
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{Distrust, Keyring, Role};
 use gesta_core::verification::{Needs, needs_of_writ};
@@ -30,6 +32,7 @@ use rpds::QueueSync;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub(crate) use self::sensitive::Opened;
 use crate::budgets::{Budgets, Current};
 use crate::clock::Pulse;
 use crate::error::RunError;
@@ -43,6 +46,8 @@ use crate::pipeline::{Ended, How};
 use crate::rules::Rules;
 use crate::signer::Signer;
 use crate::tools::{Catalogue, Progress, Retry};
+use crate::vault::{Safe, Vault};
+use crate::veil::Veil;
 use crate::worker;
 
 /// What wrote an entry.
@@ -115,6 +120,8 @@ pub(crate) struct Shared {
     /// What is to be put into quarantine, and because of what.
     pub(crate) suspects: Mutex<BTreeMap<FreezeTarget, String>>,
     pub(crate) spool: Option<crate::spool::Spool>,
+    /// Where sensitive values are kept, if anywhere.
+    pub(crate) vault: Option<Vault>,
     /// Workers of this machine that are dead, and when that was found.
     pub(crate) dead: Mutex<BTreeMap<WorkerId, UnixMs>>,
 }
@@ -150,6 +157,7 @@ impl Shared {
             starts: Mutex::default(),
             suspects: Mutex::default(),
             spool: None,
+            vault: None,
             dead: Mutex::default(),
         }
     }
@@ -247,6 +255,8 @@ pub(crate) struct Desk {
     pub(crate) slice: Current,
     /// What was done above it, if it is a branch.
     pub(crate) lineage: Lineage,
+    /// The sensitive values of its family, once they are needed.
+    safe: OnceLock<Arc<Safe>>,
 }
 
 impl Desk {
@@ -272,6 +282,7 @@ impl Desk {
             state_at_claim: state.clone(),
             slice: Current::default(),
             lineage: Lineage::default(),
+            safe: OnceLock::new(),
         }
     }
 
@@ -366,10 +377,14 @@ impl Desk {
     }
 
     /// Tells whoever listens how far a call says it is.
-    pub(crate) fn progress(&self, proposal: &Proposal) -> Option<Progress> {
+    pub(crate) fn progress(&self, proposal: &Proposal, veil: &Arc<Veil>) -> Option<Progress> {
         let listener = Arc::clone(self.shared.listener.as_ref()?);
         let (step, tool) = (proposal.step.clone(), proposal.tool.clone());
-        let tell = move |how: String| listener(Event::Note(format!("{step} ({tool}): {how}")));
+        let veil = Arc::clone(veil);
+        let tell = move |how: String| {
+            let how = veil.text(&how);
+            listener(Event::Note(format!("{step} ({tool}): {how}")));
+        };
         Some(Progress(Arc::new(tell)))
     }
 
@@ -415,7 +430,7 @@ impl Desk {
         &self,
         facts: &Facts,
         proposal: &Proposal,
-        opened: &Opened,
+        opened: &state::Opened,
         now: UnixMs,
     ) -> bool {
         let keyed = matches!(opened.recovery, Recovery::Keyed | Recovery::KeyedConcurrent);

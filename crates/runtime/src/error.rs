@@ -1,9 +1,11 @@
 //! Why a trajectory could not be driven, or a request not be carried out.
 
 use crate::authority::Unauthorised;
+use gesta_core::digest::Digest;
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
 use gesta_core::json::JsonError;
 use gesta_core::keys::KeyId;
+use gesta_core::sensitive::SensitiveError;
 use gesta_core::signed::SignError;
 use gesta_core::state::AdmitError;
 use gesta_store::{AppendError, ChainError, StoreError};
@@ -178,6 +180,69 @@ pub enum RunError {
         /// What was seen of it.
         why: String,
     },
+    /// Sensitive values are to be kept, and there is nowhere to keep their keys.
+    #[error("{what} is sensitive, and there is no place for data keys; {remedy}")]
+    NoVault {
+        /// What is sensitive.
+        what: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// The key that sensitive values are encrypted under is not there.
+    #[error(
+        "the data key of {trajectory} is not in {place}; without it, its sensitive values cannot be used. Put it back, or give the trajectory up with `gesta cancel`"
+    )]
+    NoDataKey {
+        /// Whose key it is.
+        trajectory: TrajectoryId,
+        /// Where it was looked for.
+        place: String,
+    },
+    /// The key that sensitive values were encrypted under is destroyed.
+    #[error("the sensitive values of {0} are erased")]
+    Erased(TrajectoryId),
+    /// A commitment that cannot be opened.
+    #[error("the sensitive value `{commitment}` cannot be opened: {why}")]
+    Unopened {
+        /// The commitment.
+        commitment: Digest,
+        /// What is wrong.
+        why: String,
+    },
+    /// What it shares with others is not erased without them.
+    #[error(
+        "{trajectory} shares its sensitive values with {}; `--tree` erases them all", list(.others)
+    )]
+    Relatives {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// Its children and branches that have them too.
+        others: Vec<TrajectoryId>,
+    },
+    /// Its values are another's.
+    #[error(
+        "the sensitive values of {trajectory} are under the key of {family}; erase that, with `--tree`"
+    )]
+    OfFamily {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// The one that begins its family.
+        family: TrajectoryId,
+    },
+    /// What may still use its values keeps them.
+    #[error("{} has not ended, and may use its sensitive values; wait for it, or cancel it first", list(.0))]
+    NotEnded(Vec<TrajectoryId>),
+    /// It has no sensitive values.
+    #[error("{0} has no sensitive values to erase")]
+    NothingToErase(TrajectoryId),
+    /// A value from outside that would pass for a commitment.
+    #[error(
+        "at `{0}`: `$commit` is not a key that an object may have: it stands for sensitive values"
+    )]
+    Reserved(String),
+    /// A commitment that cannot be made.
+    #[error(transparent)]
+    Sensitive(#[from] SensitiveError),
     /// A file of the worker could not be read or written.
     #[error("cannot use `{path}`: {why}")]
     File {
@@ -209,6 +274,10 @@ impl RunError {
             )
         ) || matches!(self, Self::Chain(ChainError::Store(error)) if reachable_later(error))
     }
+}
+
+fn list(trajectories: &[TrajectoryId]) -> String {
+    trajectories.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn reachable_later(error: &StoreError) -> bool {

@@ -22,6 +22,7 @@ use gesta_core::guardian;
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
 use gesta_core::json::{Canon, JsonError};
 use gesta_core::policy::Evidence;
+use gesta_core::sensitive::may_hold;
 use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::world::ResourceRef;
@@ -78,6 +79,8 @@ pub struct Facts {
     told: RedBlackTreeMapSync<StepId, Arc<[EntryId]>>,
     /// The number of the newest entry.
     newest: u64,
+    /// Whether any value of it is sensitive.
+    sensitive: bool,
 }
 
 /// The plan, its specifications read when they are first asked for.
@@ -172,6 +175,7 @@ impl Follow for Facts {
             Body::Attempt(_) => self.fruitless + 1,
             _ => 0,
         };
+        self.sensitive = self.sensitive || std::str::from_utf8(entry.bytes()).is_ok_and(may_hold);
         match &entry.payload().body {
             Body::Root(root) => match &root.purpose {
                 Purpose::Job(mandate) | Purpose::Session(mandate) => {
@@ -336,6 +340,11 @@ impl Facts {
     /// How many attempts in a row left nothing but themselves.
     pub fn fruitless(&self) -> u64 {
         self.fruitless
+    }
+
+    /// Whether any value of it is sensitive.
+    pub fn sensitive(&self) -> bool {
+        self.sensitive
     }
 
     /// How often in a row a step was held instead of refused.

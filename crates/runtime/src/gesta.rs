@@ -19,7 +19,7 @@ use gesta_core::time::UnixMs;
 use gesta_core::trust::TrustRoot;
 use gesta_core::writ::Writ;
 use gesta_policy::{PolicyDocument, PolicyFile};
-use gesta_store::{Chain, ParkedListing, Store, clock};
+use gesta_store::{Chain, DataKeys, ParkedListing, Store, clock};
 use tokio::sync::watch;
 
 use crate::approvals::{self, Heard, Word};
@@ -179,6 +179,22 @@ impl Gesta {
             self.home.publish(&document, &self.keys.owner, now()).await?;
         }
         Ok(self)
+    }
+
+    /// Keeps the keys of sensitive values here. Without a place for them, jobs with sensitive inputs and
+    /// tools with sensitive arguments or results are refused.
+    #[must_use]
+    pub fn with_data_keys(mut self, keys: Arc<dyn DataKeys>) -> Self {
+        self.home = self.home.with_data_keys(keys);
+        self
+    }
+
+    /// A value with the sensitive values of a job opened, as its answer: for whoever may see them.
+    pub async fn reveal(&self, job: TrajectoryId, value: &Canon) -> Result<Canon, RunError> {
+        match &self.home.vault {
+            Some(vault) => Ok(vault.safe(vault.family(job).await?).await?.open(value).await?.0),
+            None => Ok(value.clone()),
+        }
     }
 
     /// Answers for the owner a step that waits for approval. A yes is good for a day; the next

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gesta_core::amounts::Budget;
-use gesta_core::body::RegistryHead;
+use gesta_core::body::{Purpose, RegistryHead};
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, Seed};
 use gesta_core::document::{Environment, Failing};
@@ -14,15 +14,17 @@ use gesta_core::ids::{TrajectoryId, WorkerId};
 use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::Status;
+use gesta_core::sensitive::Marks;
 use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Writ;
 use gesta_policy::PolicyDocument;
-use gesta_store::{Chain, Store, StoreError};
+use gesta_store::{Chain, DataKeys, Store, StoreError};
 
 use crate::authority;
 use crate::desk::{Listener, OUTPUT_LIMITS};
 use crate::error::RunError;
+use crate::facts::Facts;
 use crate::in_force;
 use crate::job::Compiled;
 use crate::jobs::{self, Submission, Submitted};
@@ -30,6 +32,7 @@ use crate::options::Options;
 use crate::sealing::Sealer;
 use crate::spool::Spool;
 use crate::tools::Catalogue;
+use crate::vault::Vault;
 use crate::worker::{Setup, Worker};
 
 /// How many entries are read at a time, from the end.
@@ -45,6 +48,8 @@ pub struct Home {
     pub registry: TrajectoryId,
     /// How workers behave.
     pub options: Options,
+    /// Where sensitive values are kept, if anywhere.
+    pub vault: Option<Vault>,
     config: Digest,
 }
 
@@ -99,7 +104,14 @@ impl Home {
         options: Options,
     ) -> Result<Self, RunError> {
         let config = options.digest()?;
-        Ok(Self { store, catalogue, registry, options, config })
+        Ok(Self { store, catalogue, registry, options, vault: None, config })
+    }
+
+    /// The same place, with its data keys kept here.
+    #[must_use]
+    pub fn with_data_keys(mut self, keys: Arc<dyn DataKeys>) -> Self {
+        self.vault = Some(Vault::new(Arc::clone(&self.store), keys));
+        self
     }
 
     /// What is in force here.
@@ -137,7 +149,7 @@ impl Home {
         };
         let narrowed = (trajectory, &order.job.grants, &order.budget);
         let row = self.store.trajectory(self.registry).await?;
-        let submission = Submission {
+        let mut submission = Submission {
             trajectory,
             key: order.key.map(str::to_owned),
             principal,
@@ -155,8 +167,78 @@ impl Home {
         for plan in &order.job.blobs {
             self.store.put_blob(plan.as_bytes()).await?;
         }
-        let submitted = jobs::submit(&self.store, &submission, now).await?;
+        let marks = order.job.sensitive();
+        let clear = order.input.clone();
+        submission.input = self.protect(trajectory, &clear, &marks).await?;
+        let submitted = match jobs::submit(&self.store, &submission, now).await {
+            // Somebody else was first with the same key: what they committed to may be the same.
+            Err(RunError::OtherJob { .. }) if !marks.is_empty() => {
+                submission.input = self.protect(trajectory, &clear, &marks).await?;
+                jobs::submit(&self.store, &submission, now).await?
+            }
+            submitted => submitted?,
+        };
         Ok((trajectory, submitted))
+    }
+
+    /// The input of a job with what is sensitive committed to. What the job was submitted with before is
+    /// committed to as it was then.
+    async fn protect(
+        &self,
+        trajectory: TrajectoryId,
+        input: &Canon,
+        marks: &Marks,
+    ) -> Result<Canon, RunError> {
+        if marks.is_empty() {
+            return Ok(input.clone());
+        }
+        let Some(vault) = &self.vault else {
+            let what = "an input of this job".to_owned();
+            let remedy = "open the place with data keys";
+            return Err(RunError::NoVault { what, remedy });
+        };
+        let safe = vault.ensure(trajectory).await?;
+        let before = self.input_of(trajectory).await?;
+        let (opened, _) = match &before {
+            Some(before) => safe.open(before).await?,
+            None => return safe.protect(input, marks).await,
+        };
+        match (opened == *input, before) {
+            (true, Some(before)) => Ok(before),
+            _ => safe.protect(input, marks).await,
+        }
+    }
+
+    /// Refuses a job that has not ended and whose sensitive values cannot be opened here, unless it is to stop:
+    /// nothing could be done about it.
+    pub async fn openable(&self, trajectory: TrajectoryId) -> Result<(), RunError> {
+        let chain = Chain::<Facts>::follow(Arc::clone(&self.store), trajectory).await?;
+        let (state, facts) = (chain.state(), chain.view());
+        if !facts.sensitive() || state.ended().is_some() || facts.cancelled().is_some() {
+            return Ok(());
+        }
+        match &self.vault {
+            Some(vault) => vault.safe(vault.family(trajectory).await?).await.map(|_| ()),
+            None => Err(RunError::NoVault {
+                what: format!("something of {trajectory}"),
+                remedy: "open the place with data keys",
+            }),
+        }
+    }
+
+    /// The input that a job began with, if it has begun.
+    async fn input_of(&self, trajectory: TrajectoryId) -> Result<Option<Canon>, RunError> {
+        let Some(first) = self.store.entries(trajectory, 0, 1).await?.into_iter().next() else {
+            return Ok(None);
+        };
+        let entry = Entry::from_bytes(&first.bytes).map_err(|why| StoreError::Damaged {
+            what: format!("entry 0 of {trajectory}: {why}"),
+        })?;
+        let Body::Root(root) = &entry.payload().body else { return Ok(None) };
+        match &root.purpose {
+            Purpose::Job(mandate) => self.content(&mandate.input).await.map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Starts a worker in this process.
@@ -173,6 +255,7 @@ impl Home {
             sealer,
             listener,
             spool,
+            vault: self.vault.clone(),
             presence,
             host,
         };

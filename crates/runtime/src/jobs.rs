@@ -24,6 +24,7 @@ use gesta_store::{Chain, ChainError, Store, StoreError};
 use crate::desk::COMPILER;
 use crate::error::RunError;
 use crate::facts::Facts;
+use crate::vault::Vault;
 
 /// A job to be run.
 #[derive(Clone, Debug)]
@@ -123,6 +124,37 @@ pub async fn signal(
     payload: &Canon,
     now: UnixMs,
 ) -> Result<bool, RunError> {
+    signal_as(store, trajectory, by, (id, key), &in_clear(payload)?, now).await
+}
+
+/// Sends a signal whose payload is sensitive: the chain holds no more of it than a commitment.
+pub async fn signal_sensitive(
+    store: &Arc<dyn Store>,
+    vault: &Vault,
+    trajectory: TrajectoryId,
+    by: &Principal,
+    named: (SignalKey, SignalKey),
+    payload: &Canon,
+    now: UnixMs,
+) -> Result<bool, RunError> {
+    let value = serde_json::from_str(in_clear(payload)?.as_str()).unwrap_or_default();
+    let safe = vault.ensure(vault.family(trajectory).await?).await?;
+    let commitments = safe.seal(&[value]).await?;
+    let payload = match commitments.first() {
+        Some(commitment) => commitment.canon()?,
+        None => Canon::null(),
+    };
+    signal_as(store, trajectory, by, named, &payload, now).await
+}
+
+async fn signal_as(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    by: &Principal,
+    (id, key): (SignalKey, SignalKey),
+    payload: &Canon,
+    now: UnixMs,
+) -> Result<bool, RunError> {
     let payload = content(store, payload).await?;
     let body = Body::Signal(Box::new(Signal { id, key, payload }));
     match ask(store, trajectory, by, &body, now).await {
@@ -185,7 +217,7 @@ pub async fn resolve(
     finding: &Finding,
     now: UnixMs,
 ) -> Result<Entry, RunError> {
-    let evidence = content(store, &finding.evidence).await?;
+    let evidence = content(store, &in_clear(&finding.evidence)?).await?;
     let mut chain = Chain::<Facts>::follow(Arc::clone(store), trajectory).await?;
     let step = &finding.step;
     let written = chain
@@ -288,6 +320,15 @@ async fn ask(
 
 fn twice(error: &AdmitError, why: &Why) -> bool {
     matches!(error, AdmitError::Illegal(illegal) if illegal.why == *why)
+}
+
+/// What comes from outside must not pass for a commitment.
+fn in_clear(value: &Canon) -> Result<Canon, RunError> {
+    let tree = serde_json::from_str(value.as_str()).unwrap_or_default();
+    match gesta_core::sensitive::reserved(&tree) {
+        Some(pointer) => Err(RunError::Reserved(pointer)),
+        None => Ok(value.clone()),
+    }
 }
 
 async fn content(store: &Arc<dyn Store>, value: &Canon) -> Result<Content, StoreError> {

@@ -36,14 +36,16 @@ use crate::clock::millis;
 use crate::closing;
 use crate::cut;
 use crate::decide::{Decided, Outside, decide, decision, gather};
-use crate::desk::{Desk, failing};
+use crate::desk::{Desk, Opened, failing};
 use crate::effects;
 use crate::error::RunError;
+use crate::examine::examine;
 use crate::facts::Facts;
 use crate::limits::Slot;
 use crate::quarantine;
 use crate::signer::Signer;
 use crate::tools::{Call, Reply, Tool};
+use crate::veil::Veil;
 
 /// A permit is never good for longer, however long the lease.
 const DISPATCH_WITHIN_MS: u64 = 5 * 60 * 1000;
@@ -285,21 +287,27 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
     // 6. gate: immediately before dispatch. The deadline counts from before it, so that a worker
     // that is frozen right here cannot send for longer than the permit allows for.
     let known = desk.knows_registry(prepared.asked).await;
+    let opened = match known {
+        Ok(()) => desk.open_sensitive(&prepared.proposal).await,
+        Err(error) => Err(error),
+    };
     let begun = Instant::now();
-    let how = match known.and_then(|()| gate(&desk, &prepared)) {
+    let how = match opened.and_then(|opened| gate(&desk, &prepared).map(|()| opened)) {
         Err(error) => How::TurnedAway(error),
-        Ok(()) => {
+        Ok(Opened { unfit: Some(error), .. }) => How::failed(Certainty::DidNotHappen, error),
+        Ok(Opened { args, veil, .. }) => {
             cut::here("after_gate");
             // 7. dispatch: secrets are resolved in there and never come out.
             let deadline = begun + Duration::from_millis(prepared.timeout_ms);
             prepared.slot.iter_mut().for_each(|slot| slot.sent(deadline));
             prepared.hold.iter_mut().for_each(Hold::sent);
-            let reply = dispatch(&desk, &prepared, deadline).await;
+            let reply = dispatch(&desk, &prepared, (args, &veil), deadline).await;
             prepared.slot.iter_mut().for_each(Slot::answered);
             cut::here("after_dispatch");
             // 8. examine.
             let wall_ms = millis(begun.elapsed());
-            let how = examine(&desk, &prepared.proposal.tool, reply, wall_ms).await;
+            let tool = desk.shared.catalogue.get(&prepared.proposal.tool);
+            let how = examine(&desk, tool, reply, &veil, wall_ms).await;
             if let Some(hold) = prepared.hold.take() {
                 hold.charge(&how);
             }
@@ -517,7 +525,12 @@ fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
 }
 
 /// The only call site of a tool's driver for an effect.
-async fn dispatch(desk: &Desk, prepared: &Prepared, deadline: Instant) -> Reply {
+async fn dispatch(
+    desk: &Desk,
+    prepared: &Prepared,
+    (args, veil): (Canon, &Arc<Veil>),
+    deadline: Instant,
+) -> Reply {
     let Prepared { permit, proposal, .. } = prepared;
     let permit = permit.doc();
     let call = Call {
@@ -525,9 +538,9 @@ async fn dispatch(desk: &Desk, prepared: &Prepared, deadline: Instant) -> Reply 
         step: proposal.step.clone(),
         attempt: permit.attempt,
         key: external_key(desk.trajectory, &proposal.step, permit.generation),
-        args: proposal.args.clone(),
+        args,
         deadline,
-        progress: desk.progress(proposal),
+        progress: desk.progress(proposal, veil),
     };
     match desk.shared.catalogue.get(&proposal.tool) {
         Some(tool) => tool.call(call).await,
@@ -542,50 +555,5 @@ fn not_there(tool: &ToolName) -> Reply {
         retry_after_ms: None,
         error: failing("unknown_tool", &format!("the catalogue has no tool `{tool}`")),
         output: Vec::new(),
-    }
-}
-
-/// From what the tool returned to what may be recorded of it.
-async fn examine(desk: &Desk, tool: &ToolName, reply: Reply, wall_ms: u64) -> How {
-    let tool = desk.shared.catalogue.get(tool);
-    let cost_of = |stated: Option<Amounts>| {
-        let declared = tool.map_or(Amounts::ONE_CALL, |tool| tool.manifest().cost);
-        let cost = stated.unwrap_or(declared);
-        Amounts { calls: cost.calls.max(1), wall_ms, ..cost }
-    };
-    let (output, stated) = match reply {
-        Reply::Answered { output, cost } => (output, cost),
-        Reply::Failed { certainty, retryable, retry_after_ms, error, output } => {
-            let cost = match certainty {
-                Certainty::Happened => cost_of(None),
-                Certainty::DidNotHappen | Certainty::Unknown => Amounts::default(),
-            };
-            let output = if output.is_empty() { None } else { Some(desk.keep(&output).await) };
-            let retry_after_ms = retry_after_ms.unwrap_or(0);
-            return How::Failed { certainty, retryable, cost, error, retry_after_ms, output };
-        }
-    };
-    let cost = cost_of(stated);
-    match on_contract(tool, &output) {
-        Ok(value) => {
-            let observation = desk.content(&value).await;
-            How::Succeeded { value, observation, cost }
-        }
-        Err(why) => {
-            // The effect happened. Its raw bytes are all there is to look at afterwards.
-            let output = Some(desk.keep(&output).await);
-            let error = failing("connector_contract_drift", &why);
-            let certainty = Certainty::Happened;
-            How::Failed { certainty, retryable: false, cost, error, retry_after_ms: 0, output }
-        }
-    }
-}
-
-fn on_contract(tool: Option<&Tool>, output: &[u8]) -> Result<Canon, String> {
-    let value = Canon::parse_within(output, crate::desk::OUTPUT_LIMITS)
-        .map_err(|error| format!("the output is not strict JSON: {error}"))?;
-    match tool.and_then(|tool| tool.check_output(&value).into_iter().next()) {
-        None => Ok(value),
-        Some(mismatch) => Err(format!("the output does not fit the tool's schema: {mismatch}")),
     }
 }

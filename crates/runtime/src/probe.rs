@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use crate::desk::Desk;
 use crate::effects;
 use crate::error::RunError;
+use crate::examine::recorded;
 use crate::facts::Facts;
 use crate::tools::{Call, Reply, Tool};
 
@@ -97,7 +98,8 @@ fn probe_of<'a>(desk: &'a Desk, proposal: &Proposal) -> Option<&'a Tool> {
 
 async fn put(desk: &Desk, tool: &Tool, proposal: &Proposal, generation: u64) -> Option<Found> {
     let key = external_key(desk.trajectory, &proposal.step, generation);
-    let args = Canon::of(&Question { args: &proposal.args, key: &key }).ok()?;
+    let opened = desk.open_sensitive(proposal).await.ok()?;
+    let args = Canon::of(&Question { args: &opened.args, key: &key }).ok()?;
     let timeout = tool.manifest().timeout.duration();
     let call = Call {
         trajectory: desk.trajectory,
@@ -112,8 +114,15 @@ async fn put(desk: &Desk, tool: &Tool, proposal: &Proposal, generation: u64) -> 
     let answer = Canon::parse_within(&output, crate::desk::OUTPUT_LIMITS).ok()?;
     let Spoken { happened, result } = spoken(&answer)?;
     let value = Canon::of(&result).ok()?;
+    let probed = desk.shared.catalogue.get(&proposal.tool);
+    let value = recorded(desk, probed, value, &opened.veil).await;
     let observation = desk.content(&value).await;
     let probe = &tool.manifest().name;
+    // What else a probe of a tool with sensitive values answers is anybody's guess.
+    let answer = match probed.is_some_and(Tool::is_sensitive) || tool.is_sensitive() {
+        true => Canon::of(&serde_json::json!({ "happened": happened })).ok()?,
+        false => answer,
+    };
     let evidence = Canon::of(&Evidence { answer: &answer, key: &key, probe }).ok()?;
     let evidence = desk.content(&evidence).await;
     Some(Found { happened, value, observation, evidence })

@@ -7,11 +7,12 @@ use gesta_core::body::ConfirmationMode;
 use gesta_core::document::Failing;
 use gesta_core::ids::{ResourceType, ToolName};
 use gesta_core::json::Canon;
+use gesta_core::sensitive::Marks;
 use gesta_core::world::{Change, Delta, ResourceRef, World};
 
 use crate::desk::failing;
 use crate::error::RunError;
-use crate::job::{EvalError, Expr, ExprError, Template, evaluate_with, test_with};
+use crate::job::{EvalError, Expr, ExprError, Template, evaluate_with, looks_into, test_with};
 use crate::tools::{Catalogue, Manifest, Tool};
 
 /// A tool's rules, compiled.
@@ -43,12 +44,26 @@ struct Rule {
 impl Rules {
     /// Compiles what a manifest declares.
     pub(crate) fn of(manifest: &Manifest) -> Result<Self, ExprError> {
+        let marks = |schema: &Option<serde_json::Value>| {
+            schema.as_ref().and_then(|schema| Marks::of(schema).ok()).unwrap_or_default()
+        };
+        let sensitive = (marks(&manifest.input), marks(&manifest.output));
+        let closed = |expr: &Expr, whole| match looks_into(expr, &sensitive, whole) {
+            None => Ok(()),
+            Some(path) => Err(ExprError {
+                expression: expr.source().to_owned(),
+                at: 0,
+                message: format!("`{path}` is sensitive: no expression can look into it"),
+                hint: None,
+            }),
+        };
         let preconditions = manifest
             .preconditions
             .iter()
             .map(|text| {
                 let expr = Expr::of(text)?;
                 expr.check(&["args", "world"])?;
+                closed(&expr, false)?;
                 Ok(expr)
             })
             .collect::<Result<_, ExprError>>()?;
@@ -56,15 +71,16 @@ impl Rules {
             .changes
             .iter()
             .map(|change| {
-                let template = |text: &str| {
+                let template = |text: &str, whole| {
+                    closed(&Expr::of(text)?, whole)?;
                     let template = Template::of(&format!("${{{text}}}").into())?;
                     template.check(&["args", "result"])?;
                     Ok::<_, ExprError>(template)
                 };
                 Ok(Rule {
                     type_: change.type_.clone(),
-                    id: template(&change.id)?,
-                    value: template(change.value.as_deref().unwrap_or("result"))?,
+                    id: template(&change.id, false)?,
+                    value: template(change.value.as_deref().unwrap_or("result"), true)?,
                     retract: change.retract,
                 })
             })

@@ -4,6 +4,7 @@
 //! It takes turns: settle what is over, begin what may begin, append, dispatch, wait.
 
 mod children;
+mod fetch;
 mod inbox;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,6 @@ use gesta_core::digest::EntryId;
 use gesta_core::document::{Certainty, EffectReport, Environment};
 use gesta_core::entry::{Author, Body};
 use gesta_core::ids::{ToolName, TrajectoryId};
-use gesta_core::json::Canon;
 use gesta_core::signed::Signed;
 use gesta_core::world::ResourceRef;
 use gesta_store::Chain;
@@ -34,7 +34,7 @@ use crate::job::{OnCancel, Spec};
 use crate::pipeline::{self, Ended, How};
 use crate::probe::{self, Answer};
 use crate::quarantine;
-use crate::turn::{Blobs, Lists, Made, Turn};
+use crate::turn::{Blobs, Lists, Made, Sealed, Turn};
 use crate::verify;
 use crate::worker;
 
@@ -96,6 +96,7 @@ struct Runner {
     findings: BTreeMap<ResourceRef, Check>,
     looking: BTreeSet<ResourceRef>,
     blobs: Blobs,
+    sealed: Sealed,
     lists: Lists,
     stop: watch::Receiver<bool>,
     /// Rung when others add to the trajectory.
@@ -136,6 +137,14 @@ async fn attempt(
         shared.tell(|| Event::Note(note));
         return Ok(Left::Parked);
     }
+    let safe = match fetch::safe_of(&shared, &chain).await? {
+        Ok(safe) => safe,
+        Err(why) => {
+            tracing::warn!(%trajectory, "{why}");
+            shared.tell(|| Event::Note(format!("{trajectory} is left as it is: {why}")));
+            return Ok(Left::Parked);
+        }
+    };
     // An attempt that could do nothing would only count as fruitless.
     if !shared.pulse.held(lease) {
         return Ok(Left::Lost);
@@ -149,6 +158,7 @@ async fn attempt(
     let mandate = chain.view().mandate().ok_or(RunError::NotBegun)?;
     let claimed = (lease, attempt, in_force);
     let desk = Arc::new(Desk::new(Arc::clone(&shared), claimed, chain.state(), mandate));
+    safe.into_iter().for_each(|safe| desk.take_safe(safe));
     let bell = Arc::new(Notify::new());
     shared.drivers().insert(trajectory, Arc::clone(&bell));
     let runner = Runner {
@@ -165,6 +175,7 @@ async fn attempt(
         findings: BTreeMap::new(),
         looking: BTreeSet::new(),
         blobs: Blobs::default(),
+        sealed: Sealed::default(),
         lists: Lists::default(),
         stop,
         bell,
@@ -350,6 +361,7 @@ impl Runner {
             may_open: !*self.stop.borrow() && !desk.outdated() && desk.shared.may_sign().is_ok(),
             recorded: None,
             blobs: &self.blobs,
+            sealed: &self.sealed,
             lists: &self.lists,
         };
         let settles = !self.ended.is_empty();
@@ -450,24 +462,6 @@ impl Runner {
             }
         }
         self.reports.retain(|report| !made.taken.contains(&report.digest()));
-    }
-
-    /// Gets and keeps the blobs that a turn needs before it can go on. True when there were any.
-    async fn fetch(&mut self, made: &Made) -> Result<bool, RunError> {
-        for value in &made.to_keep {
-            let blob = self.desk.keep(value.as_bytes()).await;
-            self.blobs.put(blob.sha256, value.clone());
-        }
-        for digest in &made.wanted {
-            let bytes = self.desk.shared.store.blob(*digest).await?;
-            let bytes = bytes.ok_or_else(|| {
-                let what = format!("blob {digest} of {} is missing", self.desk.trajectory);
-                gesta_store::StoreError::Damaged { what }
-            })?;
-            let value = Canon::parse_within(&bytes, crate::desk::OUTPUT_LIMITS)?;
-            self.blobs.put(*digest, value);
-        }
-        Ok(!made.to_keep.is_empty() || !made.wanted.is_empty())
     }
 
     /// Waits for the next thing to do. Some when there is nothing to wait for here.

@@ -9,6 +9,7 @@ mod confirm;
 mod delegate;
 mod fan;
 mod rehearse;
+mod sensitive;
 mod undo;
 mod values;
 mod wait;
@@ -44,6 +45,7 @@ use crate::verify::Question;
 pub(crate) use self::fan::Lists;
 use self::fan::{Fan, items_of};
 pub(crate) use self::rehearse::Part;
+pub(crate) use self::sensitive::{Place, Sealed};
 pub(crate) use self::values::Blobs;
 use self::values::Lookup;
 
@@ -78,6 +80,7 @@ pub(crate) struct Turn<'a> {
     /// What the decision rested on, in a replay.
     pub(crate) recorded: Option<&'a Outside>,
     pub(crate) blobs: &'a Blobs,
+    pub(crate) sealed: &'a Sealed,
     pub(crate) lists: &'a Lists,
 }
 
@@ -94,6 +97,10 @@ pub(crate) struct Made {
     pub(crate) wanted: Vec<Digest>,
     /// Values that must be blobs before some step can be recorded.
     pub(crate) to_keep: Vec<Canon>,
+    /// Sensitive values that must be sealed before some step can be proposed,
+    pub(crate) to_seal: Vec<(Place, Value)>,
+    /// or whose key must be at hand.
+    pub(crate) wants_safe: bool,
     /// Whether a tool was busy.
     pub(crate) busy: bool,
     /// Reports that the chain has, or does not need.
@@ -364,7 +371,13 @@ impl Turn<'_> {
                     None => return Ok(()),
                     Some(Err(error)) => return self.fail(draft, step, expression(&error)),
                     Some(Ok(args)) => {
-                        Proposal { args, step: step.clone(), tool: call.tool.clone() }
+                        let proposal =
+                            Proposal { args, step: step.clone(), tool: call.tool.clone() };
+                        match self.protected(proposal, made) {
+                            None => return Ok(()),
+                            Some(Err(error)) => return self.fail(draft, step, error),
+                            Some(Ok(proposal)) => proposal,
+                        }
                     }
                 }
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use gesta_core::body::{Check, CheckVerdict, external_key};
 use gesta_core::digest::Digest;
 use gesta_core::json::Canon;
+use gesta_core::sensitive::may_hold;
 use gesta_core::world::ResourceRef;
 use gesta_core::writ::Effect;
 use serde_json::json;
@@ -16,7 +17,7 @@ use crate::desk::{Desk, OUTPUT_LIMITS};
 use crate::facts::Changed;
 use crate::job::{evaluate_with, test_with};
 use crate::rules::VerifyRule;
-use crate::tools::{Call, Reply, Verifier};
+use crate::tools::{Call, Reply, Tool, Verifier};
 
 /// How often what could not be checked is tried before a person is asked, and the first pause between;
 /// each is twice as long as the one before.
@@ -40,8 +41,17 @@ pub(crate) struct Question {
 pub(crate) async fn look(desk: Arc<Desk>, question: Question, generation: u64) -> Check {
     let mut pause = PAUSE_FIRST;
     let looks = if question.patient { LOOKS_MOST } else { 1 };
+    let tool = desk.shared.catalogue.get(&question.changed.proposal.tool);
+    let sensitive = tool.is_some_and(Tool::is_sensitive);
+    let withheld =
+        || Canon::of(&json!({ "withheld": "sensitive" })).unwrap_or_else(|_| Canon::null());
     for left in (0..looks).rev() {
         let (verdict, found) = match once(&desk, &question, generation).await {
+            // What is outside may be sensitive wherever the call was.
+            Ok((agrees, _)) if sensitive => {
+                (if agrees { CheckVerdict::Ok } else { CheckVerdict::Mismatch }, withheld())
+            }
+            Err(_) if sensitive && left == 0 => (CheckVerdict::Unknown, withheld()),
             Ok((true, found)) => (CheckVerdict::Ok, found),
             Ok((false, found)) => (CheckVerdict::Mismatch, found),
             Err(_) if left > 0 => {
@@ -84,9 +94,13 @@ async fn once(desk: &Desk, question: &Question, generation: u64) -> Result<(bool
     let named = Canon::of(&key).map_err(|error| error.to_string())?;
     let id = Canon::of(&resource.id).map_err(|error| error.to_string())?;
     let value = changed.value.clone().unwrap_or_else(Canon::null);
-    let args = &changed.proposal.args;
+    let (args, result, value) = (
+        opened(desk, &changed.proposal.args).await?,
+        opened(desk, result).await?,
+        opened(desk, &value).await?,
+    );
     let vars =
-        [("args", args), ("result", result), ("key", &named), ("id", &id), ("value", &value)];
+        [("args", &args), ("result", &result), ("key", &named), ("id", &id), ("value", &value)];
     let asked = evaluate_with(&rule.args, &vars).map_err(|error| error.to_string())?;
     let call = Call {
         trajectory: desk.trajectory,
@@ -107,6 +121,15 @@ async fn once(desk: &Desk, question: &Question, generation: u64) -> Result<(bool
     seen.push(("found", &found));
     let agrees = test_with(&rule.holds, &seen, None).map_err(|error| error.to_string())?;
     Ok((agrees, found))
+}
+
+/// What a verifier compares with is what was sent and returned: nothing of it is recorded.
+async fn opened(desk: &Desk, value: &Canon) -> Result<Canon, String> {
+    match desk.safe() {
+        Some(safe) => safe.open(value).await.map(|(value, _)| value).map_err(|e| e.to_string()),
+        None if may_hold(value.as_str()) => Err("the data key is not at hand".to_owned()),
+        None => Ok(value.clone()),
+    }
 }
 
 async fn ask(desk: &Desk, verifier: &Verifier, call: Call) -> Result<Reply, String> {

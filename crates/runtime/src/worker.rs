@@ -31,6 +31,7 @@ use crate::sealing::{self, Sealer};
 use crate::signer::Signer;
 use crate::spool::Spool;
 use crate::tools::Catalogue;
+use crate::vault::Vault;
 
 /// How often to ask for work, where it is usually heard of.
 const HEARD_LOOK_MS: u64 = 500;
@@ -64,6 +65,8 @@ pub struct Setup {
     pub listener: Option<Listener>,
     /// Where reports go while the store cannot be reached.
     pub spool: Option<Spool>,
+    /// Where sensitive values are kept; without one, tools that take or return any are not called.
+    pub vault: Option<Vault>,
     /// Where workers of this machine show that they are alive.
     pub presence: Option<PathBuf>,
     /// What this machine is called, for people.
@@ -126,6 +129,7 @@ impl Worker {
             starts: Mutex::default(),
             suspects: Mutex::default(),
             spool,
+            vault: setup.vault,
             dead: Mutex::default(),
         });
         bury(&shared, presence.as_deref()).await;

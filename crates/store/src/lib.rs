@@ -7,6 +7,7 @@ mod accounts;
 pub mod chain;
 mod claims;
 pub mod clock;
+mod data_keys;
 pub mod error;
 pub mod faulty;
 mod log;
@@ -22,6 +23,7 @@ pub mod sqlite;
 
 pub use accounts::{Account, AccountRow, Draw, Drawn};
 pub use chain::{Chain, ChainError, Draft, Follow, Rehearsed, Written, as_of, read_entry};
+pub use data_keys::{DataKey, DataKeys, Kept, MemoryDataKeys};
 pub use error::{AppendError, StoreError};
 pub use log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
 pub use news::{Hearing, Listening, News};

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use gesta_core::digest::Digest;
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::keys::KeyId;
@@ -121,6 +122,43 @@ pub struct LogLine {
     pub witnesses: Vec<KeyId>,
 }
 
+/// What became of a sensitive value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fate {
+    /// It is here, and is what was committed to.
+    Disclosed,
+    /// It is not here.
+    Withheld,
+    /// Its data key was destroyed: it is nowhere.
+    Erased,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disclosed => "disclosed",
+            Self::Withheld => "withheld",
+            Self::Erased => "erased",
+        })
+    }
+}
+
+/// A sensitive value that a trajectory commits to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct SensitiveValue {
+    /// The trajectory.
+    pub trajectory: TrajectoryId,
+    /// The first entry that commits to it.
+    pub seq: u64,
+    /// Where in that entry.
+    pub pointer: String,
+    /// The commitment.
+    pub commit: Digest,
+    /// What became of it.
+    pub fate: Fate,
+}
+
 /// How much was examined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
@@ -154,6 +192,9 @@ pub struct Report {
     pub log: Option<LogLine>,
     /// Each trajectory, by id.
     pub trajectories: Vec<Line>,
+    /// The sensitive values that entries commit to, and what became of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sensitive: Vec<SensitiveValue>,
 }
 
 impl Report {
@@ -194,7 +235,8 @@ impl Report {
             line.verdict = Verdict::worst(of(Some(line.trajectory)));
         }
         let verdict = Verdict::worst(classes.values().flatten().copied());
-        Self { verdict, counts, findings, not_checked, log: None, trajectories }
+        let sensitive = Vec::new();
+        Self { verdict, counts, findings, not_checked, log: None, trajectories, sensitive }
     }
 
     /// With what is known of the log.
@@ -241,6 +283,9 @@ impl fmt::Display for Report {
             let witnesses = witnesses.len();
             let at = moment::utc(*at);
             writeln!(f, "log {origin}: {size} leaves at {at}, {witnesses} witnesses")?;
+        }
+        for SensitiveValue { trajectory, seq, pointer, fate, .. } in &self.sensitive {
+            writeln!(f, "sensitive: {trajectory} entry {seq} at {pointer}: {fate}")?;
         }
         for line in &self.trajectories {
             let Line { trajectory, entries, signatures, head, sealed, verdict } = line;

@@ -4,12 +4,14 @@ use anstyle::Style;
 use anyhow::Result;
 use clap::Args;
 use gesta_core::ids::Channel;
+use gesta_core::json::Canon;
 use gesta_runtime::Foreseen;
 
 use crate::approvals::{self, Asked};
 use crate::escape::{visible, visible_lines};
 use crate::live::brief_id;
 use crate::session::Session;
+use crate::sight::{Reveal, Sight};
 use crate::timeline::{cost, cut};
 use crate::toolbox::Toolbox;
 use crate::{moment, reference};
@@ -31,6 +33,8 @@ pub(crate) struct Arguments {
     /// Only what is asked on this channel
     #[arg(long, value_name = "CHANNEL")]
     channel: Option<Channel>,
+    #[command(flatten)]
+    reveal: Reveal,
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
@@ -46,7 +50,9 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     if let Some(channel) = &arguments.channel {
         asked.retain(|asked| asked.channels.contains(channel));
     }
-    for asked in &asked {
+    for asked in &mut asked {
+        let sight = Sight::of(session, &store, asked.trajectory, arguments.reveal)?;
+        see(&sight, asked, session.out.is_json())?;
         if session.out.is_json() {
             session.out.json_line(asked)?;
         } else {
@@ -57,6 +63,16 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         Session::note("nothing waits for approval");
     }
     Ok(0)
+}
+
+/// Shows the arguments as they are to be seen; programs are told commitments.
+pub(crate) fn see(sight: &Sight, asked: &mut Asked, json: bool) -> Result<()> {
+    if sight.is_open() || !json {
+        let mut args: serde_json::Value = serde_json::from_str(asked.args.as_str())?;
+        sight.value(&mut args)?;
+        asked.args = Canon::of(&args)?;
+    }
+    Ok(())
 }
 
 /// Lays out what is asked.

@@ -19,6 +19,7 @@ use crate::problem::Problem;
 use crate::reference;
 use crate::registry::Registry;
 use crate::session::Session;
+use crate::sight::{Reveal, Sight};
 use crate::toolbox::Toolbox;
 
 /// For how long a yes may be used, unless something else is said.
@@ -39,6 +40,8 @@ struct Which {
     /// Why, for whoever reads the record
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
+    #[command(flatten)]
+    reveal: Reveal,
 }
 
 /// Approve a call that waits for people
@@ -89,7 +92,9 @@ fn say(
     let store = session.store()?;
     let registry = Registry::open(session, &store)?;
     let key = signer(which)?;
-    let asked = find(session, &store, &which.what)?;
+    let mut asked = find(session, &store, &which.what)?;
+    let sight = Sight::of(session, &store, asked.trajectory, which.reveal)?;
+    super::approvals::see(&sight, &mut asked, session.out.is_json())?;
     if !session.out.is_json() {
         super::approvals::print(session, &asked)?;
     }

@@ -17,6 +17,7 @@ use crate::job_file::{self, Limited, budget_of, limit, pair};
 use crate::live::Live;
 use crate::problem::Problem;
 use crate::session::Session;
+use crate::sight::Reveal;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
 use crate::{driving, outcome, reference, writs};
@@ -70,6 +71,8 @@ pub(crate) struct Arguments {
     /// Leave it to a worker, and print its id
     #[arg(long)]
     submit: bool,
+    #[command(flatten)]
+    reveal: Reveal,
 }
 
 /// What a branch does about effects that were sent above it.
@@ -114,7 +117,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     Session::note(&format!("branch {branch} of {source}"));
     let live = Live::new(session, false);
     let ending = driving::drive(session, &workshop, branch, &live)?;
-    outcome::tell(session, &workshop.store, branch, ending)
+    outcome::tell(session, &workshop.store, branch, ending, arguments.reveal)
 }
 
 fn make(

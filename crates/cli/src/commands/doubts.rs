@@ -12,6 +12,7 @@ use crate::doubts::{self, Doubt};
 use crate::escape::{visible, visible_lines};
 use crate::live::brief_id;
 use crate::session::Session;
+use crate::sight::hidden;
 use crate::timeline::{cut, word};
 use crate::undos::{self, StuckUndo};
 use crate::{moment, reference};
@@ -101,7 +102,7 @@ fn print_undo(session: &mut Session, undo: &StuckUndo) -> Result<()> {
         out.line(format!("  undoes     {undoes}, which stands as it was done"))?;
     }
     if let (Some(tool), Some(args)) = (&undo.tool, &undo.args) {
-        out.line(format!("  call       {tool} {}", visible(args.as_str())))?;
+        out.line(format!("  call       {tool} {}", visible(&hidden(args.as_str()))))?;
     }
     let known = format!("{}: {}", undo.known.code, undo.known.message);
     for (i, line) in visible_lines(&known).lines().enumerate() {
@@ -130,7 +131,7 @@ fn print(session: &mut Session, doubt: &Doubt) -> Result<()> {
         doubt.effect,
         word(&doubt.recovery)
     ))?;
-    out.line(format!("  arguments  {}", visible(doubt.args.as_str())))?;
+    out.line(format!("  arguments  {}", visible(&hidden(doubt.args.as_str()))))?;
     out.line(format!("  key        {}", doubt.key))?;
     out.line(format!(
         "  started    {} by attempt {} (entry {})",

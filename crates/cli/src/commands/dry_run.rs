@@ -79,6 +79,7 @@ pub(super) fn run(session: &mut Session, arguments: &JobArguments) -> Result<u8>
     let workspace = Session::find_workspace()?;
     let tools = Toolbox::for_job(workspace.as_ref(), &arguments.file)?;
     let job = Job::read(arguments, &tools)?;
+    let job = Job { input: job.compiled.sensitive().stand_in(&job.input)?, ..job };
     let preview =
         Preview::new(session, workspace.as_ref(), &tools, &job, arguments.writ.as_deref())?;
     let foreseen = preview.walk(&job)?;
@@ -331,6 +332,10 @@ impl<'a> Preview<'a> {
             Err(error) => return Ok(Foreseen { note: error.to_string(), ..foreseen }),
         };
         let tool = self.tools.catalogue.get(&call.tool);
+        let args = match tool {
+            Some(tool) => tool.sensitive().0.stand_in(&args)?,
+            None => args,
+        };
         let proposal = Proposal { args: args.clone(), step: step.clone(), tool: call.tool.clone() };
         let reserve = tool.map(|tool| tool.manifest().cost).unwrap_or_default();
         let inputs = self.inputs(&proposal, tool, used.calls);
@@ -382,7 +387,7 @@ impl<'a> Preview<'a> {
     }
 
     fn inputs(&self, proposal: &Proposal, tool: Option<&Tool>, calls: u64) -> Inputs<'_> {
-        let mismatches = tool.map(|tool| tool.check_input(&proposal.args)).unwrap_or_default();
+        let mismatches = tool.map(|tool| tool.check_committed(&proposal.args)).unwrap_or_default();
         Inputs {
             now: self.now,
             tool: tool.map(|tool| ToolFacts {

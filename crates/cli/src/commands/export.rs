@@ -12,10 +12,12 @@ use gesta_core::content::BlobRef;
 use gesta_core::digest::Digest;
 use gesta_core::entry::{Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
+use gesta_core::sensitive::{Commitment, commitments, may_hold};
 use gesta_core::state::State;
 use gesta_core::verification::{Class, blobs, in_force};
+use gesta_runtime::Held;
 use gesta_store::{Store, Which};
-use gesta_verify::bundle::{Contents, Writer};
+use gesta_verify::bundle::{Contents, Disclosed, Writer};
 use serde_json::json;
 
 use super::seal;
@@ -28,6 +30,8 @@ use crate::registry::Registry;
 use crate::sealing;
 use crate::session::Session;
 
+/// Everything that can be disclosed.
+const ALL: &str = "all";
 /// How many entries are read at a time.
 const PAGE: usize = 512;
 
@@ -37,9 +41,12 @@ const PAGE: usize = 512;
 The bundle holds the trajectories named and what they rest on: registries, sources of branches,
 parents, children, blobs; and what the transparency log shows of them, if something was sealed.
 Whoever has it verifies it with `gesta-verify FILE --trust TRUST`.
+Sensitive values are withheld: the bundle holds commitments to them, and still verifies. `--disclose`
+attaches chosen ones in clear, and whoever verifies finds that they are what was committed to.
 
 Examples:
   gesta export t_4f2a -o refund.gesta
+  gesta export t_4f2a -o refund.gesta --disclose /email
   gesta export --all -o everything.gesta")]
 pub(crate) struct Arguments {
     /// The trajectories
@@ -54,6 +61,10 @@ pub(crate) struct Arguments {
     /// Replace the file if it is there
     #[arg(long)]
     force: bool,
+    /// Attach sensitive values in clear: `all`, or where they stand, as a JSON pointer into entries or the
+    /// end of one
+    #[arg(long, value_name = "POINTER")]
+    disclose: Vec<String>,
     /// Only the trajectories named, without what they rest on
     #[arg(long, conflicts_with = "all")]
     only: bool,
@@ -71,7 +82,9 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     }
     let store = session.store()?;
     let asked = asked(session, &store, arguments)?;
-    let contents = contents(session, &store, &asked, arguments)?;
+    let (mut contents, hidden) = contents(session, &store, &asked, arguments)?;
+    disclose(session, &store, &hidden, arguments, &mut contents)?;
+    let (disclosed, hidden) = (contents.disclosed() as u64, hidden.len() as u64);
 
     let mut beside = Beside::new(output, Readers::Everyone)?;
     session.wait(write(&store, contents.clone(), beside.file()))?;
@@ -92,6 +105,8 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             "trajectories": contents.trajectories().map(|(id, _)| id).collect::<Vec<_>>(),
             "entries": entries,
             "blobs": blobs,
+            "disclosed": disclosed,
+            "withheld": hidden - disclosed,
         }))?;
     } else {
         session.out.line(format!(
@@ -101,6 +116,13 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             counted(blobs, "blob", "blobs"),
             output.display()
         ))?;
+        if hidden > 0 {
+            session.out.line(format!(
+                "{}: {disclosed} disclosed, {} withheld",
+                counted(hidden, "sensitive value", "sensitive values"),
+                hidden - disclosed
+            ))?;
+        }
     }
     Ok(0)
 }
@@ -134,19 +156,19 @@ fn contents(
     store: &Arc<dyn Store>,
     asked: &[TrajectoryId],
     arguments: &Arguments,
-) -> Result<Contents> {
+) -> Result<(Contents, Hidden)> {
     for _ in 0..sealing::TRIES {
         let row = match arguments.witnessed {
             true => Some(seal::pick(session, store, true)?),
             false => session.wait(store.log().checkpoint(Which::Newest))?,
         };
-        let mut contents = session.wait(count(store, asked, !arguments.only))?;
-        let Some(row) = row else { return Ok(contents) };
+        let (mut contents, hidden) = session.wait(count(store, asked, !arguments.only))?;
+        let Some(row) = row else { return Ok((contents, hidden)) };
         let trajectories: Vec<_> = contents.trajectories().map(|(id, _)| id).collect();
         let some = (!arguments.all).then_some(trajectories.as_slice());
         if let Some(sealing) = session.wait(sealing::evidence(&**store, &row, some))? {
             contents.sealing(sealing);
-            return Ok(contents);
+            return Ok((contents, hidden));
         }
     }
     Err(sealing::not_shown().into())
@@ -154,8 +176,13 @@ fn contents(
 
 /// The first pass: what the bundle will hold. A chain that was altered is not exported: whoever got
 /// it would blame whoever made it.
-async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> Result<Contents> {
+async fn count(
+    store: &Arc<dyn Store>,
+    asked: &[TrajectoryId],
+    follow: bool,
+) -> Result<(Contents, Hidden)> {
     let mut contents = Contents::default();
+    let mut hidden = Hidden::new();
     let mut last: BTreeMap<TrajectoryId, Head> = BTreeMap::new();
     let mut registries: BTreeMap<TrajectoryId, State> = BTreeMap::new();
     let mut documents: BTreeSet<Digest> = BTreeSet::new();
@@ -165,6 +192,11 @@ async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> 
         let entry = entry.ok_or_else(|| altered(trajectory, stored.seq))?;
         contents.entry(trajectory, entry.head(), stored.bytes.len() as u64);
         last.insert(trajectory, entry.head());
+        if std::str::from_utf8(&stored.bytes).is_ok_and(may_hold) {
+            for (pointer, commitment) in commitments(&serde_json::from_slice(&stored.bytes)?) {
+                hidden.entry(commitment).or_insert((trajectory, Vec::new())).1.push(pointer);
+            }
+        }
         blobs(&entry.payload().body).into_iter().for_each(|blob| contents.blob(blob));
         documents.extend(in_force(&entry.payload().body));
         if begins_registry(entry) {
@@ -189,7 +221,49 @@ async fn count(store: &Arc<dyn Store>, asked: &[TrajectoryId], follow: bool) -> 
     for registry in registries.values() {
         registry.registry().keys().iter().cloned().for_each(|key| contents.key(key));
     }
-    Ok(contents)
+    Ok((contents, hidden))
+}
+
+/// What entries commit to: the first trajectory that does, and every place.
+type Hidden = BTreeMap<Commitment, (TrajectoryId, Vec<String>)>;
+
+/// Attaches the values that were asked for. What is erased cannot be disclosed.
+fn disclose(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    hidden: &Hidden,
+    arguments: &Arguments,
+    contents: &mut Contents,
+) -> Result<()> {
+    let mut found = BTreeSet::new();
+    for (commitment, (trajectory, places)) in hidden {
+        let meant = |asked: &&String| {
+            asked.as_str() == ALL || places.iter().any(|place| place.ends_with(asked.as_str()))
+        };
+        let meant: Vec<&String> = arguments.disclose.iter().filter(meant).collect();
+        if meant.is_empty() {
+            continue;
+        }
+        let vault = session.vault(store)?;
+        let family = session.wait(vault.family(*trajectory))?;
+        let all = meant.iter().all(|asked| asked.as_str() == ALL);
+        found.extend(meant);
+        match session.wait(vault.held(family))? {
+            Held::Erased(_) if all => {}
+            _ => {
+                let safe = session.wait(vault.safe(family))?;
+                contents.opening(Disclosed::new(session.wait(safe.opening(commitment))?)?);
+            }
+        }
+    }
+    let missed = arguments.disclose.iter().find(|asked| !found.contains(asked));
+    match missed.filter(|asked| asked.as_str() != ALL) {
+        None => Ok(()),
+        Some(missed) => Err(Problem::new(format!("no sensitive value stands at `{missed}`"))
+            .hint("`gesta verify ID` lists the sensitive values and where they stand")
+            .bad_input()
+            .into()),
+    }
 }
 
 fn begins_registry(entry: &Entry) -> bool {

@@ -14,6 +14,7 @@ use crate::escape::visible;
 use crate::output::counted;
 use crate::problem::Problem;
 use crate::session::Session;
+use crate::sight::{Reveal, Sight};
 use crate::timeline::{Line, Timeline, read};
 use crate::{moment, reference, table};
 
@@ -31,6 +32,8 @@ pub(crate) struct Arguments {
     /// The trajectory; the first digits of its id are enough
     #[arg(value_name = "ID")]
     trajectory: Option<String>,
+    #[command(flatten)]
+    reveal: Reveal,
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
@@ -39,7 +42,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         None => list(session, &store)?,
         Some(text) => {
             let trajectory = session.wait(reference::trajectory(&store, text))?;
-            if !timeline(session, &store, trajectory)? {
+            if !timeline(session, &store, trajectory, arguments.reveal)? {
                 session.out.flush()?;
                 return Err(Problem::new(format!("{trajectory} was altered"))
                     .hint(format!("`gesta verify {trajectory}` gives a full report"))
@@ -97,7 +100,9 @@ pub(super) fn timeline(
     session: &mut Session,
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,
+    reveal: Reveal,
 ) -> Result<bool> {
+    let sight = Sight::of(session, store, trajectory, reveal)?;
     if !session.out.is_json() {
         let row = session.wait(store.trajectory(trajectory))?;
         session.out.line(heading(trajectory, row.as_ref()))?;
@@ -112,7 +117,7 @@ pub(super) fn timeline(
             if session.out.is_json() {
                 session.out.json_line(&Line::new(trajectory, stored))?;
             } else {
-                for line in timeline.lines(stored) {
+                for line in timeline.lines(stored, &sight) {
                     session.out.line(line)?;
                 }
             }

@@ -14,6 +14,7 @@ pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod doubts;
 mod dry_run;
+pub(crate) mod erase;
 pub(crate) mod export;
 pub(crate) mod freeze;
 pub(crate) mod graph;

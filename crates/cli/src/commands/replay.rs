@@ -301,6 +301,18 @@ fn print(session: &mut Session, result: &Outcome, arguments: &Arguments) -> Resu
             ));
         }
     }
+    match (result.report.committed, result.report.erased) {
+        (0, false) => {}
+        (_, true) => {
+            lines.push("  sensitive erased: commitments are compared, values are gone".to_owned())
+        }
+        (count, false) => {
+            let values = counted(count, "value", "values");
+            lines.push(format!(
+                "  sensitive {values} taken as committed to, since nobody can derive salts"
+            ));
+        }
+    }
     if arguments.world {
         lines.push(format!("  world     {}", result.report.world));
         for (resource, value) in result.state.world().iter() {

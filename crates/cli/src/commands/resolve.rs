@@ -6,8 +6,10 @@ use gesta_core::content::Content;
 use gesta_core::document::{ResolutionVerdict, Settlement};
 use gesta_core::ids::{StepId, TrajectoryId};
 use gesta_core::json::Canon;
+use gesta_core::sensitive::reserved;
 use gesta_core::time::UnixMs;
 use gesta_runtime::jobs::{self, Finding};
+use gesta_runtime::tools::Tool;
 use gesta_runtime::{RunError, delta_of};
 use gesta_store::Chain;
 use serde_json::json;
@@ -181,13 +183,33 @@ fn verdict(
     if let Some(mismatch) = tool.check_output(&value).into_iter().next() {
         return Err(refused(format!("it does not fit the tool's schema: {mismatch}")).into());
     }
+    let value = session.wait(committed(workshop, doubt.trajectory, tool, value))?;
+    let observation = session.wait(content(workshop, &value))?;
     let chain =
         session.wait(Chain::load(std::sync::Arc::clone(&workshop.store), doubt.trajectory))?;
     let delta = delta_of(tool.manifest(), &doubt.args, &value, chain.state().world())
         .map_err(|failing| refused(failing.message))?;
-    let observation = session.wait(content(workshop, &value))?;
     let cost = tool.manifest().cost;
     Ok(ResolutionVerdict::Happened(Settlement { cost, delta, observation }))
+}
+
+/// A result as it may be recorded: what is sensitive is committed to.
+async fn committed(
+    workshop: &Workshop,
+    trajectory: TrajectoryId,
+    tool: &Tool,
+    value: Canon,
+) -> Result<Canon> {
+    if let Some(pointer) = reserved(&serde_json::from_str(value.as_str())?) {
+        return Err(RunError::Reserved(pointer).into());
+    }
+    match &workshop.vault {
+        Some(vault) if !tool.sensitive().1.is_empty() => {
+            let safe = vault.ensure(vault.family(trajectory).await?).await?;
+            Ok(safe.protect(&value, &tool.sensitive().1).await?)
+        }
+        _ => Ok(value),
+    }
 }
 
 async fn content(workshop: &Workshop, value: &Canon) -> Result<Content> {

@@ -5,6 +5,7 @@ use clap::Args;
 
 use crate::live::Live;
 use crate::session::Session;
+use crate::sight::Reveal;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
 use crate::{driving, outcome, reference};
@@ -23,6 +24,8 @@ pub(crate) struct Arguments {
     /// The job; the first digits of its id are enough
     #[arg(value_name = "ID")]
     trajectory: String,
+    #[command(flatten)]
+    reveal: Reveal,
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
@@ -33,5 +36,5 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     session.wait(reference::is_job(&workshop.store, trajectory))?;
     let live = Live::new(session, false);
     let ending = driving::drive(session, &workshop, trajectory, &live)?;
-    outcome::tell(session, &workshop.store, trajectory, ending)
+    outcome::tell(session, &workshop.store, trajectory, ending, arguments.reveal)
 }

@@ -7,6 +7,7 @@ use super::{dry_run, init};
 use crate::job_file::{Job, JobArguments};
 use crate::live::Live;
 use crate::session::Session;
+use crate::sight::Reveal;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
 use crate::workspace::Workspace;
@@ -34,6 +35,8 @@ pub(crate) struct Arguments {
     /// Show every decision that can be made beforehand; nothing happens and nothing is written
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    reveal: Reveal,
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
@@ -48,7 +51,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let live = Live::new(session, false);
     let ending = driving::drive(session, &workshop, trajectory, &live)?;
     sealing::after_run(session, &workshop);
-    outcome::tell(session, &workshop.store, trajectory, ending)
+    outcome::tell(session, &workshop.store, trajectory, ending, arguments.reveal)
 }
 
 /// Opens the workspace, or makes one, and reads the job. The job is read first: what is refused

@@ -1,5 +1,6 @@
 //! `gesta show`: one entry with everything in it, its signatures, links and blobs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -8,16 +9,19 @@ use gesta_core::body::{Mandate, Purpose};
 use gesta_core::digest::EntryId;
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::{Tenant, TrajectoryId};
+use gesta_core::sensitive::commitments;
 use gesta_core::trust::Keyring;
 use gesta_core::verification::{Class, blobs, links};
 use gesta_store::{Store, StoredEntry};
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::escape::visible;
+use crate::escape::{visible, visible_lines};
 use crate::problem::Problem;
 use crate::registry::Registry;
 use crate::session::Session;
+use crate::sight::{Reveal, Sight};
 use crate::signatures::{Looking, SignatureStatus};
 use crate::timeline::read;
 use crate::{moment, reference};
@@ -30,11 +34,14 @@ digits of its id (`t_4f2a:9be1`), or by its whole id.
 
 Examples:
   gesta show t_4f2a:7
-  gesta show t_4f2a:7 --json | jq .signatures")]
+  gesta show t_4f2a:7 --json | jq .signatures
+  gesta show t_4f2a:0 --reveal")]
 pub(crate) struct Arguments {
     /// The entry
     #[arg(value_name = "ENTRY")]
     entry: String,
+    #[command(flatten)]
+    reveal: Reveal,
 }
 
 #[derive(Serialize)]
@@ -47,6 +54,12 @@ struct Shown {
     links: Vec<ShownLink>,
     blobs: Vec<ShownBlob>,
     entry: Box<RawValue>,
+    /// The sensitive values, by where they stand in the entry.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    revealed: BTreeMap<String, Value>,
+    /// What the tool returned, where it is kept sealed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -72,13 +85,47 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             .hint(format!("`gesta verify {trajectory}` gives a full report"))
             .class(Class::Tampered)
     })?;
-    let shown = look(session, &store, trajectory, &stored, &entry)?;
+    let mut shown = look(session, &store, trajectory, &stored, &entry)?;
+    let sight = Sight::of(session, &store, trajectory, arguments.reveal)?;
+    if sight.is_open() {
+        shown.revealed = revealed(&sight, &stored)?;
+        shown.output = output(session, &store, &sight, &entry)?;
+    }
     if session.out.is_json() {
         session.out.document(&shown)?;
     } else {
-        print(session, &shown, &entry)?;
+        print(session, &shown, &entry, &sight)?;
     }
     Ok(0)
+}
+
+/// The sensitive values of an entry, by where they stand.
+fn revealed(sight: &Sight, stored: &StoredEntry) -> Result<BTreeMap<String, Value>> {
+    let value: Value = serde_json::from_slice(&stored.bytes)?;
+    let mut found = BTreeMap::new();
+    for (pointer, commitment) in commitments(&value) {
+        let mut value = commitment.value();
+        sight.value(&mut value)?;
+        found.insert(pointer, value);
+    }
+    Ok(found)
+}
+
+/// What a tool returned that an entry keeps sealed.
+fn output(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    sight: &Sight,
+    entry: &Entry,
+) -> Result<Option<String>> {
+    let kept = match &entry.payload().body {
+        Body::Failure(failure) => failure.output,
+        Body::InDoubt(doubt) => doubt.output,
+        _ => None,
+    };
+    let Some(kept) = kept else { return Ok(None) };
+    let Some(bytes) = session.wait(store.blob(kept.sha256))? else { return Ok(None) };
+    Ok(sight.output(&bytes)?.map(|output| String::from_utf8_lossy(&output).into_owned()))
 }
 
 fn look(
@@ -118,6 +165,8 @@ fn look(
         links: links(body).into_iter().map(link).collect(),
         blobs: found,
         entry: RawValue::from_string(text)?,
+        revealed: BTreeMap::new(),
+        output: None,
     })
 }
 
@@ -147,7 +196,7 @@ fn mandate(body: &Body) -> Option<&Mandate> {
     }
 }
 
-fn print(session: &mut Session, shown: &Shown, entry: &Entry) -> Result<()> {
+fn print(session: &mut Session, shown: &Shown, entry: &Entry, sight: &Sight) -> Result<()> {
     let payload = entry.payload();
     let out = &mut session.out;
     out.line(format!("entry {} of {}: {}", shown.seq, shown.trajectory, entry.kind()))?;
@@ -174,6 +223,13 @@ fn print(session: &mut Session, shown: &Shown, entry: &Entry) -> Result<()> {
         let present = if *present { "present" } else { "MISSING" };
         out.line(format!("  blob       {sha256} of {size} bytes, {present}"))?;
     }
-    let value: serde_json::Value = serde_json::from_str(shown.entry.get())?;
+    if let Some(output) = &shown.output {
+        out.line("  output")?;
+        for line in visible_lines(output).lines() {
+            out.line(format!("    {line}"))?;
+        }
+    }
+    let mut value: Value = serde_json::from_str(shown.entry.get())?;
+    sight.value(&mut value)?;
     out.document(&value)
 }

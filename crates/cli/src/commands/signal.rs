@@ -29,6 +29,9 @@ pub(crate) struct Arguments {
     /// What it carries
     #[arg(long, value_name = "JSON", default_value = "null")]
     payload: String,
+    /// Record no more of what it carries than a commitment
+    #[arg(long)]
+    sensitive: bool,
     /// The sender's own id of this signal [default: one that is drawn]
     #[arg(long, value_name = "ID")]
     id: Option<SignalKey>,
@@ -51,7 +54,13 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let by = workshop::operator()?;
     let sent = (id.clone(), key.clone());
     let now = Session::now();
-    let new = session.wait(jobs::signal(&store, trajectory, &by, sent, &payload, now))?;
+    let new = if arguments.sensitive {
+        let vault = session.vault(&store)?;
+        let sending = jobs::signal_sensitive(&store, &vault, trajectory, &by, sent, &payload, now);
+        session.wait(sending)?
+    } else {
+        session.wait(jobs::signal(&store, trajectory, &by, sent, &payload, now))?
+    };
     if session.out.is_json() {
         let told = json!({ "trajectory": trajectory, "key": key, "id": id, "new": new });
         session.out.document(&told)?;

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::escape::{short, visible};
 use crate::moment;
+use crate::sight::Sight;
 
 use summary::summary;
 pub(crate) use summary::{brief, cost, cut, word};
@@ -33,8 +34,9 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     /// The lines for one more entry: the day when it is a new one, then the entry.
-    pub(crate) fn lines(&mut self, stored: &StoredEntry) -> Vec<String> {
-        let entry = match read(stored) {
+    pub(crate) fn lines(&mut self, stored: &StoredEntry, sight: &Sight) -> Vec<String> {
+        let seen = |entry| sight.entry(entry).map_err(|error| format!("{error:#}"));
+        let entry = match read(stored).and_then(seen) {
             Ok(entry) => entry,
             Err(why) => {
                 let red = colour(AnsiColor::Red).bold();

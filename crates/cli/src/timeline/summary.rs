@@ -14,6 +14,7 @@ use gesta_core::trust::TrustedKey;
 use serde::Serialize;
 
 use crate::moment;
+use crate::sight::hidden;
 
 /// How much of a value is shown.
 const VALUE_LENGTH: usize = 60;
@@ -296,8 +297,9 @@ pub(crate) fn cost(amounts: &Amounts) -> String {
 
 /// As much of a text as fits into a line.
 pub(crate) fn cut(text: &str) -> String {
+    let text = hidden(text);
     if text.chars().count() <= VALUE_LENGTH {
-        return text.to_owned();
+        return text;
     }
     let head: String = text.chars().take(VALUE_LENGTH - 1).collect();
     format!("{head}…")

@@ -59,6 +59,7 @@ const COMMANDS: &[&[&str]] = &[
     &["export"],
     &["import"],
     &["conformance"],
+    &["erase"],
     &["doctor"],
     &["demo"],
     &["demo", "ledger"],

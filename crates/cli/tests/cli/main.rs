@@ -38,6 +38,7 @@ mod recovery;
 mod replay;
 mod run;
 mod sample;
+mod sensitive;
 mod shop;
 mod tools;
 mod undo;

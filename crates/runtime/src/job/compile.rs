@@ -7,9 +7,11 @@ use gesta_core::body::{Plan, PlanStep, StepKind};
 use gesta_core::document::Recovery;
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::{Canon, JsonError, Limits, to_canonical_within};
+use gesta_core::sensitive::{Commitment, Marks};
 use gesta_core::writ::Effect;
 
 use super::calls::{Undos, check_calls};
+use super::cel::reserved;
 use super::check::{check_answer, needs_of};
 use super::delegate::{Children, Family, Files, NoFiles};
 use super::file::{self, Draft};
@@ -18,6 +20,7 @@ use super::input::{self, Input};
 use super::located::Located;
 use super::mermaid::mermaid;
 use super::problem::{Place, Problem, Problems, enough};
+use super::sensitive::Secrecy;
 use super::spec::{ANSWER, CallSpec, JobFacts, Spec, UndoSpec, Work};
 use super::step::{Call, Step, Work as Declared};
 use super::template::Template;
@@ -31,6 +34,8 @@ const ENVELOPE: Limits = Limits { max_bytes: 4096, max_depth: 4 };
 pub struct ToolType {
     /// The schema of its arguments, if it has one.
     pub input_schema: Option<serde_json::Value>,
+    /// Which of its arguments are sensitive, and what of its result.
+    pub sensitive: (Marks, Marks),
     /// How it may be recovered.
     pub recovery: Recovery,
     /// What it does to the outside world.
@@ -58,6 +63,7 @@ impl Tools for Catalogue {
         let tool = self.get(name)?;
         Some(ToolType {
             input_schema: serde_json::from_str(tool.input_schema().as_str()).ok(),
+            sensitive: tool.sensitive().clone(),
             recovery: tool.manifest().recovery,
             effect: tool.manifest().effect,
             compensate: tool.manifest().compensate.clone(),
@@ -158,12 +164,14 @@ impl Compiled {
     /// The job's input from the command line: strings as they are, anything else as JSON.
     pub fn input(&self, given: &BTreeMap<String, String>) -> Result<Canon, Problems> {
         input::from_text(&self.inputs, given)
+            .and_then(in_clear)
             .map_err(|list| Problems { label: self.label.clone(), list })
     }
 
     /// The job's input from JSON: checked, with defaults filled in.
     pub fn input_json(&self, value: &Canon) -> Result<Canon, Problems> {
         input::from_json(&self.inputs, value)
+            .and_then(in_clear)
             .map_err(|list| Problems { label: self.label.clone(), list })
     }
 
@@ -180,6 +188,8 @@ impl Compiled {
             let known = self.inputs.iter().any(|input| input.name == name);
             match value {
                 serde_json::Value::Null => {}
+                // What is committed to is not opened here: whoever wants another plan gives it again.
+                value if Commitment::read(&value).is_some() => {}
                 serde_json::Value::String(text) if known => drop(all.insert(name, text)),
                 value if known => drop(all.insert(name, value.to_string())),
                 _ => {}
@@ -189,9 +199,24 @@ impl Compiled {
         self.input(&all)
     }
 
+    /// The places of its input that are sensitive.
+    pub fn sensitive(&self) -> Marks {
+        let sensitive = self.inputs.iter().filter(|input| input.sensitive);
+        Marks::of_fields(sensitive.map(|input| input.name.as_str()))
+    }
+
     /// The plan as a Mermaid diagram.
     pub fn mermaid(&self) -> String {
         mermaid(&self.plan)
+    }
+}
+
+/// What comes from outside must not pass for a commitment.
+fn in_clear(input: Canon) -> Result<Canon, Vec<Problem>> {
+    let value = serde_json::from_str(input.as_str()).unwrap_or_default();
+    match gesta_core::sensitive::reserved(&value) {
+        Some(pointer) => Err(vec![Problem::anywhere(format!("at `{pointer}`: {}", reserved()))]),
+        None => Ok(input),
     }
 }
 
@@ -203,7 +228,9 @@ fn compile(
     mut problems: Vec<Problem>,
 ) -> Result<Compiled, Problems> {
     let undos = check_calls(draft, tools, &mut problems);
-    let children = Children::compile(label, draft, tools, family, &mut problems);
+    let secrecy = Secrecy::of(draft, tools);
+    secrecy.check(draft, tools, &mut problems);
+    let children = Children::compile(label, draft, tools, family, &secrecy, &mut problems);
     let mut needs = Vec::with_capacity(draft.steps.len());
     for step in &draft.steps {
         if enough(&problems) {

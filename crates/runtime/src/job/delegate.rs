@@ -18,6 +18,7 @@ use super::input::{Input, InputSpec, Type};
 use super::located::{Located, Source};
 use super::names::whole_input;
 use super::problem::{Place, Problem, enough};
+use super::sensitive::Secrecy;
 use super::spec::DelegateSpec;
 use super::step::Work;
 use super::template::{Piece, pieces};
@@ -189,6 +190,7 @@ impl Children {
         draft: &Draft,
         tools: &dyn Tools,
         family: &mut Family<'_>,
+        secrecy: &Secrecy,
         problems: &mut Vec<Problem>,
     ) -> Self {
         let mut children = Self::default();
@@ -205,6 +207,7 @@ impl Children {
                 }
             };
             check_input(&delegate.input, &compiled.inputs, draft, problems);
+            secrecy.given(&delegate.input.node, &compiled.sensitive(), &delegate.job, problems);
             let granted = granted(delegate, &compiled, tools, problems);
             match children.spec(delegate, &compiled, granted, tools) {
                 Ok(spec) => drop(children.specs.insert(step.id.clone(), spec)),

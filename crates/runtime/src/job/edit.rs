@@ -7,6 +7,7 @@ use std::str::FromStr;
 use gesta_core::body::{Plan, PlanStep};
 use gesta_core::ids::StepId;
 use gesta_core::json::{Canon, JsonError};
+use gesta_core::sensitive::Commitment;
 use serde_json::{Map, Value, json};
 
 use super::compile::{Tools, load};
@@ -136,6 +137,12 @@ pub fn edited_input(input: &Canon, given: &BTreeMap<String, String>) -> Result<C
     for (name, text) in given {
         let known = values.get_mut(name);
         let old = known.ok_or_else(|| refused(format!("the job has no input `{name}`")))?;
+        if Commitment::read(old).is_some() {
+            let why = format!(
+                "input `{name}` is sensitive; give a job file whose input is marked, with `--plan`, to change it"
+            );
+            return Err(refused(why));
+        }
         let json = || serde_json::from_str::<Value>(text).ok();
         let new = match &*old {
             Value::String(_) => Some(Value::String(text.clone())),

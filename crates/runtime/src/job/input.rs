@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gesta_core::json::{Canon, JsonError};
+use gesta_core::sensitive::Marks;
 use serde::{Deserialize, Serialize};
 
 use super::cel::{Map, Val};
@@ -59,6 +60,8 @@ pub(super) struct Input {
     default: Option<Val>,
     /// The values it may have, in canonical form; any if empty.
     one_of: Vec<Canon>,
+    /// Whether entries hold no more of it than a commitment.
+    pub(super) sensitive: bool,
 }
 
 /// A declared input as a plan keeps it, for whoever gives it its values later.
@@ -77,6 +80,9 @@ pub struct InputSpec {
     pub one_of: Vec<Canon>,
     /// Its name.
     pub name: String,
+    /// Whether entries hold no more of it than a commitment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sensitive: bool,
     /// The name of its type.
     #[serde(rename = "type")]
     pub type_: String,
@@ -88,6 +94,7 @@ impl InputSpec {
             default: input.default.as_ref().map(Val::canon).transpose()?,
             one_of: input.one_of.clone(),
             name: input.name.clone(),
+            sensitive: input.sensitive,
             type_: input.type_.as_str().to_owned(),
         })
     }
@@ -101,8 +108,15 @@ impl InputSpec {
             type_,
             default: self.default.as_ref().map(read).transpose()?,
             one_of: self.one_of.clone(),
+            sensitive: self.sensitive,
         })
     }
+}
+
+/// The places of a child's input that are sensitive.
+pub fn sensitive_input(specs: &[InputSpec]) -> Marks {
+    let sensitive = specs.iter().filter(|spec| spec.sensitive);
+    Marks::of_fields(sensitive.map(|spec| spec.name.as_str()))
 }
 
 /// Checks values against what a plan keeps of their declaration, and completes them.
@@ -128,9 +142,10 @@ pub(super) fn read(entry: &Entry, problems: &mut Vec<Problem>) -> Option<Input> 
     let node = &entry.value;
     if matches!(node.kind, Kind::Text(_)) {
         let type_ = type_of(node, problems)?;
-        return Some(Input { name: name.to_owned(), type_, default: None, one_of: Vec::new() });
+        let (name, default) = (name.to_owned(), None);
+        return Some(Input { name, type_, default, one_of: Vec::new(), sensitive: false });
     }
-    let known = ["type", "default", "description", "enum"];
+    let known = ["type", "default", "description", "enum", "sensitive"];
     let fields = Fields::of(node, "an input", &known, problems)?;
     if let Some(description) = fields.get("description") {
         text(description, "a description", problems);
@@ -144,12 +159,26 @@ pub(super) fn read(entry: &Entry, problems: &mut Vec<Problem>) -> Option<Input> 
         type_: type_of(type_, problems)?,
         default: None,
         one_of: Vec::new(),
+        sensitive: false,
     };
+    if let Some(sensitive) = fields.get("sensitive") {
+        match sensitive.kind {
+            Kind::Bool(marked) => input.sensitive = marked,
+            _ => problems.push(expected(sensitive, "`true` or `false`")),
+        }
+    }
     if let Some(options) = fields.get("enum") {
         input.one_of = one_of(&input, options, problems);
     }
     if let Some(default) = fields.get("default") {
         let value = default.value();
+        if input.sensitive && !matches!(value, Val::Null) {
+            let problem = Problem::new(
+                default.place,
+                format!("the default of the sensitive input `{name}` would be on record"),
+            );
+            problems.push(problem.hint("give it when the job is submitted, or default to null"));
+        }
         if !matches!(value, Val::Null)
             && let Err(message) = input.check(&value)
         {
@@ -200,6 +229,21 @@ impl Input {
     /// Refuses a value that does not fit.
     pub(super) fn check(&self, value: &Val) -> Result<(), String> {
         let Self { name, type_, .. } = self;
+        // What is committed to was checked when it was, or is when it is opened.
+        match (value, self.sensitive) {
+            (Val::Committed(_), true) => return Ok(()),
+            (Val::Committed(_), false) => {
+                return Err(format!(
+                    "input `{name}` is given a sensitive value and is not marked `sensitive: true`"
+                ));
+            }
+            (value, false) if value.holds_sensitive() => {
+                return Err(format!(
+                    "input `{name}` is given something that holds a sensitive value; sensitive values are handed on whole, to inputs marked `sensitive: true`"
+                ));
+            }
+            _ => {}
+        }
         if !type_.holds(value) {
             return Err(format!(
                 "input `{name}` is of type {}, not {}",
@@ -222,9 +266,10 @@ impl Input {
         }
         let read = Canon::parse(given.as_bytes()).and_then(|canon| Val::read(&canon));
         read.map_err(|_| {
-            let Self { name, type_, .. } = self;
+            let Self { name, type_, sensitive, .. } = self;
+            let given = if *sensitive { "what was given" } else { &format!("`{given}`") };
             format!(
-                "input `{name}` is of type {}; `{given}` is not JSON of that type",
+                "input `{name}` is of type {}; {given} is not JSON of that type",
                 type_.as_str()
             )
         })

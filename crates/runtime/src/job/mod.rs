@@ -23,6 +23,7 @@ mod mermaid;
 mod names;
 mod problem;
 mod scope;
+mod sensitive;
 mod spec;
 mod step;
 mod template;
@@ -32,11 +33,12 @@ pub use compile::{Compiled, JobFile, ToolType, Tools, load, load_with, parse};
 pub use delegate::Files;
 pub use edit::{Edit, edited, edited_input};
 pub use expr::{Expr, ExprError, test_with};
-pub use input::{InputSpec, complete_input};
+pub use input::{InputSpec, complete_input, sensitive_input};
 pub use mermaid::mermaid;
 pub use names::References;
 pub use problem::{Problem, Problems};
 pub use scope::{EvalError, Results, Scope, StepResult};
+pub(crate) use sensitive::looks_into;
 pub(crate) use spec::retry;
 pub use spec::{
     ANSWER, CallSpec, DelegateSpec, JobFacts, OnCancel, OnFailure, Spec, UndoSpec, Work,

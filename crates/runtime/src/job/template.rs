@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use gesta_core::json::{Canon, JsonError};
+use gesta_core::sensitive::COMMIT;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::cel::{Evaluation, Map, SyntaxError, Val, closing_brace, plain};
+use super::cel::{Evaluation, Map, SyntaxError, Val, closing_brace, plain, reserved};
 use super::expr::{Expr, ExprError};
 use super::names::References;
 use super::scope::{EvalError, Given, Looked, Scope};
@@ -190,6 +191,10 @@ fn tree(value: &Val) -> Result<Tree, ExprError> {
             let trees = values.iter().map(tree).collect::<Result<Vec<_>, _>>()?;
             let fixed: Option<Vec<Val>> = trees.iter().map(fixed).collect();
             fixed.map_or(Tree::List(trees), |values| Tree::Fixed(Val::list(values)))
+        }
+        Val::Committed(_) => return Err(ExprError::new("", SyntaxError::new(0, reserved()))),
+        Val::Map(map) if map.contains_key(COMMIT) => {
+            return Err(ExprError::new("", SyntaxError::new(0, reserved())));
         }
         Val::Map(map) => {
             let trees = map

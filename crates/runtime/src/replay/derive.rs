@@ -15,6 +15,7 @@ use gesta_core::guardian::{self, Allowance};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::repeat;
+use gesta_core::sensitive::Commitment;
 use gesta_core::signed::{Document as _, Signed};
 use gesta_core::state::Act;
 use gesta_core::temporal::{Pace, Whose};
@@ -24,6 +25,7 @@ use gesta_core::world::ResourceRef;
 use gesta_store::{Draft, Rehearsed};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::library::Recorded;
 use super::{Divergence, Player};
@@ -32,7 +34,7 @@ use crate::desk::{Desk, OUTPUT_LIMITS, Shared};
 use crate::error::RunError;
 use crate::pipeline::{Ended, How};
 use crate::signer::Signer;
-use crate::turn::{Made, Part, Turn};
+use crate::turn::{Made, Part, Place, Turn};
 
 /// How often a part is tried again with values that it lacked.
 const TRIES: usize = 64;
@@ -353,7 +355,7 @@ impl Player<'_> {
     async fn perform(&mut self, entry: &Entry, scene: Scene<'_>) -> Result<Derived, RunError> {
         let Some(desk) = self.desk.clone() else { return Ok(nobody()) };
         stand_in(&desk, &entry.payload().body);
-        match self.play_out(&desk, &scene).await? {
+        match self.play_out(entry, &desk, &scene).await? {
             Ok(written) => Ok(compared(entry, written)),
             Err(why) => Ok(Derived::Missing(why)),
         }
@@ -362,6 +364,7 @@ impl Player<'_> {
     /// The first entry that a scene writes, with every value that it asks for.
     async fn play_out(
         &mut self,
+        entry: &Entry,
         desk: &Desk,
         scene: &Scene<'_>,
     ) -> Result<Result<Option<Rehearsed>, String>, RunError> {
@@ -374,8 +377,9 @@ impl Player<'_> {
             };
             let made = self.turn(desk, scene).rehearse(&mut draft, &scene.part)?;
             let written = draft.first();
-            let Made { wanted, to_keep, .. } = made;
-            if written.is_some() || (wanted.is_empty() && to_keep.is_empty()) {
+            let Made { wanted, to_keep, to_seal, .. } = made;
+            let sealed = self.take_commitments(entry, to_seal);
+            if written.is_some() || (wanted.is_empty() && to_keep.is_empty() && !sealed) {
                 return Ok(Ok(written));
             }
             for value in to_keep {
@@ -407,8 +411,29 @@ impl Player<'_> {
             may_open: true,
             recorded: Some(&scene.outside),
             blobs: &self.blobs,
+            sealed: &self.sealed,
             lists: &self.lists,
         }
+    }
+
+    /// Takes the commitments to sensitive values from where the entry has them: nobody can derive what
+    /// random salts went into. False if it has none of them there.
+    fn take_commitments(&mut self, entry: &Entry, places: Vec<(Place, Value)>) -> bool {
+        if places.is_empty() {
+            return false;
+        }
+        let recorded: Value = serde_json::from_slice(entry.bytes()).unwrap_or_default();
+        let mut found = false;
+        for (place, _) in places {
+            let at = |above: &str| recorded.pointer(&format!("{above}{}", place.1));
+            let value = at("/body/proposal/args").or_else(|| at("/body/task/inline/input/inline"));
+            if let Some(commitment) = value.and_then(Commitment::read) {
+                self.sealed.put(place, commitment);
+                self.committed += 1;
+                found = true;
+            }
+        }
+        found
     }
 
     /// A value from the blob store.
@@ -434,7 +459,7 @@ impl Player<'_> {
         stand_in(desk, &entry.payload().body);
         let outside = outside.clone();
         let scene = Scene { outside, ..Scene::of(Part::Work(&decision.step), decision.at) };
-        let Ok(Some(written)) = self.play_out(desk, &scene).await? else { return Ok(()) };
+        let Ok(Some(written)) = self.play_out(entry, desk, &scene).await? else { return Ok(()) };
         if let Some(otherwise) = super::what_if::compare(entry, decision, &written.body) {
             self.otherwise.push(otherwise);
         }

@@ -27,7 +27,7 @@ use serde::Serialize;
 use crate::desk::Desk;
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::turn::{Blobs, Lists};
+use crate::turn::{Blobs, Lists, Sealed};
 
 pub use confirm::confirm;
 pub use difference::Divergence;
@@ -83,6 +83,10 @@ pub struct Report {
     pub otherwise: Vec<Otherwise>,
     /// How many decisions were taken.
     pub decisions: u64,
+    /// How many sensitive values were computed, and taken as they are committed to.
+    pub committed: u64,
+    /// Whether its sensitive values were erased.
+    pub erased: bool,
 }
 
 /// What is asked of a replay.
@@ -140,7 +144,10 @@ struct Player<'a> {
     /// The same desk under what is asked about.
     other: Option<Arc<Desk>>,
     blobs: Blobs,
+    sealed: Sealed,
     lists: Lists,
+    committed: u64,
+    erased: bool,
     entries: u64,
     derived: BTreeMap<Kind, u64>,
     given: BTreeMap<Kind, u64>,
@@ -171,7 +178,10 @@ impl<'a> Player<'a> {
             desk: None,
             other: None,
             blobs: Blobs::default(),
+            sealed: Sealed::default(),
             lists: Lists::default(),
+            committed: 0,
+            erased: false,
             entries: 0,
             derived: BTreeMap::new(),
             given: BTreeMap::new(),
@@ -201,6 +211,7 @@ impl<'a> Player<'a> {
                     return Ok(Err(Session::Failed { seq, why }));
                 }
             }
+            Body::Erased(_) => self.erased = true,
             Body::Completed(completed) => self.run_hash = Some(completed.run_hash),
             Body::Failed(stopped) | Body::Cancelled(stopped) => {
                 self.run_hash = Some(stopped.run_hash);
@@ -227,6 +238,8 @@ impl<'a> Player<'a> {
             world: self.state.world().digest(),
             otherwise: self.otherwise,
             decisions: self.decisions,
+            committed: self.committed,
+            erased: self.erased,
         };
         Ok((report, self.state))
     }

@@ -31,6 +31,7 @@ pub use mcp::{Asking, BadServer, BadServerName, McpDeclaration, Offer, ServerNam
 pub use pins::{BadPins, PinProblem, Pins};
 pub use process::{BadProcess, Command, ProcessDeclaration, ProcessOptions, supervise};
 pub use schema::{BadSchema, Mismatch};
+pub(crate) use secrets::Mask;
 pub use secrets::{BadSecretName, SecretName, SecretSource};
 pub use size::SizeBytes;
 pub use tool::Tool;

@@ -51,6 +51,9 @@ pub enum BadSchema {
         "a schema of this dialect that composes others cannot be closed against unknown fields; write it out with `additionalProperties`, or use 2020-12"
     )]
     CannotClose,
+    /// It marks something as sensitive that cannot be kept so.
+    #[error(transparent)]
+    Mark(#[from] gesta_core::sensitive::BadMark),
     /// It breaks the rules of JSON Schema, or refers to another document.
     #[error("at `{pointer}`: {message}")]
     Invalid {

@@ -10,6 +10,7 @@ use gesta_core::digest::Digest;
 use gesta_core::document::Recovery;
 use gesta_core::ids::ToolName;
 use gesta_core::json::{Canon, JsonError};
+use gesta_core::sensitive::{BadMark, Marks};
 use gesta_core::writ::Effect;
 use serde::Serialize;
 
@@ -24,6 +25,9 @@ pub struct Tool {
     manifest: Manifest,
     input: Schema,
     output: Option<Schema>,
+    /// The arguments with commitments in place of what is sensitive.
+    committed: Option<Schema>,
+    sensitive: (Marks, Marks),
     canonical: Canon,
     digest: Digest,
     driver: Arc<dyn Driver>,
@@ -50,6 +54,22 @@ impl Tool {
         let input = Schema::of_input(manifest.input.as_ref()).map_err(bad("input"))?;
         let output = manifest.output.as_ref().map(Schema::of_output).transpose();
         let output = output.map_err(bad("output"))?;
+        let marks = |marks: Result<Marks, BadMark>, which| {
+            marks.map_err(|why| Problem::Schema { which, why: why.into() })
+        };
+        let declared = value_of(input.canonical())?;
+        let taken = marks(Marks::of_arguments(&declared), "input")?;
+        let returned = match &output {
+            Some(output) => marks(Marks::of(&value_of(output.canonical())?), "output")?,
+            None => Marks::default(),
+        };
+        let committed = match taken.is_empty() {
+            true => None,
+            false => {
+                let schema = taken.committed(&declared);
+                Some(Schema::of_input(Some(&schema)).map_err(bad("input"))?)
+            }
+        };
         let canonical = Document::of(&manifest, &input, output.as_ref(), declaration)?;
         Ok(Self {
             digest: Digest::of(canonical.as_bytes()),
@@ -57,6 +77,8 @@ impl Tool {
             manifest,
             input,
             output,
+            committed,
+            sensitive: (taken, returned),
             driver,
             frozen: None,
         })
@@ -98,6 +120,23 @@ impl Tool {
         self.input.check(args)
     }
 
+    /// How arguments depart from the input schema where commitments stand for what is sensitive: nothing
+    /// if they fit.
+    pub fn check_committed(&self, args: &Canon) -> Vec<Mismatch> {
+        self.committed.as_ref().unwrap_or(&self.input).check(args)
+    }
+
+    /// Which of its arguments are sensitive, and what of its result.
+    pub fn sensitive(&self) -> &(Marks, Marks) {
+        &self.sensitive
+    }
+
+    /// Whether calls of it carry sensitive values, one way or the other.
+    pub fn is_sensitive(&self) -> bool {
+        let (taken, returned) = &self.sensitive;
+        !taken.is_empty() || !returned.is_empty()
+    }
+
     /// How a result departs from the output schema: nothing if it fits, or if there is none.
     pub fn check_output(&self, output: &Canon) -> Vec<Mismatch> {
         self.output.as_ref().map(|schema| schema.check(output)).unwrap_or_default()
@@ -116,6 +155,10 @@ impl Tool {
     pub async fn call(&self, call: Call) -> Reply {
         self.driver.call(call).await
     }
+}
+
+fn value_of(canon: &Canon) -> Result<serde_json::Value, JsonError> {
+    canon.read()
 }
 
 /// What a tool's digest covers. Field order is alphabetical, as the canonical form wants it.

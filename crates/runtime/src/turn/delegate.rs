@@ -4,11 +4,12 @@
 use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::body::{Delegation, Delivered, Proposal};
 use gesta_core::content::{BlobRef, Content, MAX_INLINE_BYTES};
-use gesta_core::document::{Decision, Reason, Stage, Verdict};
+use gesta_core::document::{Decision, Failing, Reason, Stage, Verdict};
 use gesta_core::entry::Body;
 use gesta_core::ids::{StepId, TrajectoryId};
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
+use gesta_core::sensitive::Marks;
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::{AdmitError, State, Why};
 use gesta_core::writ::{ToolPattern, Writ};
@@ -20,7 +21,7 @@ use crate::delegation::{Refused, Task};
 use crate::desk::failing;
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::job::{DelegateSpec, complete_input};
+use crate::job::{DelegateSpec, complete_input, sensitive_input};
 use crate::pipeline;
 
 /// What stands for a tool in the refusal of a delegation.
@@ -66,7 +67,12 @@ impl Turn<'_> {
                 }
             },
         };
-        let Some(input) = self.kept(&input, made) else { return Ok(()) };
+        let (marks, to) = (sensitive_input(&spec.inputs), format!("the job `{}`", spec.job));
+        let input = match self.handed_on(step, &input, (&marks, &to), made) {
+            None => return Ok(()),
+            Some(Err(error)) => return self.fail(draft, step, error),
+            Some(Ok(input)) => input,
+        };
         let task = Task { input, job: spec.job.clone(), plan: spec.plan.digest() };
         let writ = self.carve(draft.state(), step, spec)?;
         let delegation = Delegation {
@@ -92,6 +98,24 @@ impl Turn<'_> {
     fn child(&self, state: &State, step: &StepId) -> TrajectoryId {
         let generation = state.step(step).map_or(1, |step| step.generation);
         TrajectoryId::of_child(self.desk.trajectory, step, generation)
+    }
+
+    /// A child's input as it stands in an entry. None when something must be stored or sealed first.
+    fn handed_on(
+        &self,
+        step: &StepId,
+        input: &Canon,
+        to: (&Marks, &str),
+        made: &mut Made,
+    ) -> Option<Result<Content, Failing>> {
+        if !to.0.is_empty() && self.desk.safe().is_none() && self.desk.shared.vault.is_some() {
+            made.wants_safe = true;
+            return None;
+        }
+        match self.committed(step, input, to, made)? {
+            Ok(input) => self.kept(&input, made).map(Ok),
+            Err(error) => Some(Err(error)),
+        }
     }
 
     /// A value as it stands in an entry. None when it must be a blob first.

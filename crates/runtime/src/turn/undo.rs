@@ -71,6 +71,10 @@ impl Turn<'_> {
             return Ok(());
         }
         let facts = draft.view();
+        if let Some(asked) = facts.asked(step) {
+            let proposal = (*asked.proposal).clone();
+            return self.open(draft, proposal, None, made);
+        }
         let undone = facts.undo(step).cloned();
         let spec = undone.as_ref().and_then(|undone| facts.undo_spec(&undone.step));
         let (Some(undone), Some(spec)) = (undone, spec) else {
@@ -86,7 +90,11 @@ impl Turn<'_> {
             Err(error) => self.fail(draft, step, expression(&error)),
             Ok(args) => {
                 let proposal = Proposal { args, step: step.clone(), tool };
-                self.open(draft, proposal, None, made)
+                match self.protected(proposal, made) {
+                    None => Ok(()),
+                    Some(Err(error)) => self.fail(draft, step, error),
+                    Some(Ok(proposal)) => self.open(draft, proposal, None, made),
+                }
             }
         }
     }

@@ -17,6 +17,7 @@ mod plain;
 mod replay;
 #[path = "../scene/mod.rs"]
 mod scene;
+mod sensitive;
 mod spooling;
 mod stage;
 mod stores;

@@ -57,6 +57,7 @@ impl Scene {
             options: self.options.clone(),
             listener: None,
             spool,
+            vault: None,
             presence: None,
             host: "test".to_owned(),
         })

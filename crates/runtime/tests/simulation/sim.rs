@@ -205,6 +205,7 @@ impl Life {
                 options: self.scene.options.clone(),
                 listener: crate::number("GESTA_SIM_SEED").map(|_| notes()),
                 spool: None,
+                vault: None,
                 presence: None,
                 host: "simulation".to_owned(),
             };

@@ -43,12 +43,32 @@ pub(super) async fn migrate(server: &Server) -> Result<(), StoreError> {
     }
     let failed = |error: tokio_postgres::Error| store_error(&server.place, &error);
     client.query(LOCK, &[&server.schema()]).await.map_err(failed)?;
+    create_schema(&client, server).await?;
+    if version(&client, server, known).await? < known {
+        runner.run_async(&mut client).await.map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Makes the server's schema with these tables, unless `found` finds them there. One that needs nothing
+/// takes no right to create anything.
+pub(super) async fn create(server: &Server, found: &str, tables: &str) -> Result<(), StoreError> {
+    let failed = |error: tokio_postgres::Error| store_error(&server.place, &error);
+    let client = server.connect().await?;
+    let row = client.query_one(found, &[]).await.map_err(failed)?;
+    if row.try_get::<_, bool>(0).map_err(failed)? {
+        return Ok(());
+    }
+    client.query(LOCK, &[&server.schema()]).await.map_err(failed)?;
+    create_schema(&client, server).await?;
+    client.batch_execute(tables).await.map_err(failed)
+}
+
+async fn create_schema(client: &Client, server: &Server) -> Result<(), StoreError> {
+    let failed = |error: tokio_postgres::Error| store_error(&server.place, &error);
     if let Some(schema) = server.schema() {
         client.query(NAME_SCHEMA, &[&schema]).await.map_err(failed)?;
         client.batch_execute(CREATE_SCHEMA).await.map_err(failed)?;
-    }
-    if version(&client, server, known).await? < known {
-        runner.run_async(&mut client).await.map_err(refused)?;
     }
     Ok(())
 }

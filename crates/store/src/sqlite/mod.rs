@@ -6,6 +6,7 @@
 
 mod accounts;
 mod append;
+mod data_keys;
 mod entries;
 mod fault;
 mod leases;
@@ -32,6 +33,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use rusqlite::{OptionalExtension as _, params};
 
+pub use self::data_keys::SqliteDataKeys;
 use self::readers::Readers;
 use self::writer::Writer;
 use crate::accounts::{Account, AccountRow, Draw, Drawn};

@@ -6,7 +6,7 @@ use std::fmt;
 use gesta_core::digest::Digest;
 use gesta_core::ids::TrajectoryId;
 
-use super::{CHECKPOINT, KEYS, MANIFEST, PROOFS};
+use super::{CHECKPOINT, KEYS, MANIFEST, OPENINGS, PROOFS};
 
 /// The unit of the archive.
 pub(super) const BLOCK: usize = 512;
@@ -24,6 +24,7 @@ pub(super) enum Name {
     Blob(Digest),
     Checkpoint,
     Proofs,
+    Openings,
     Keys,
 }
 
@@ -35,6 +36,7 @@ impl fmt::Display for Name {
             Self::Blob(digest) => write!(f, "blobs/{digest}"),
             Self::Checkpoint => f.write_str(CHECKPOINT),
             Self::Proofs => f.write_str(PROOFS),
+            Self::Openings => f.write_str(OPENINGS),
             Self::Keys => f.write_str(KEYS),
         }
     }
@@ -53,6 +55,7 @@ impl Name {
             MANIFEST => Some(Self::Manifest),
             CHECKPOINT => Some(Self::Checkpoint),
             PROOFS => Some(Self::Proofs),
+            OPENINGS => Some(Self::Openings),
             KEYS => Some(Self::Keys),
             _ => None,
         }

@@ -22,6 +22,9 @@ pub struct Manifest {
     /// What came from a transparency log, if anything did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogFiles>,
+    /// The digest and size of `openings.json`, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openings: Option<BlobRef>,
     /// The trajectories, by id.
     pub trajectories: Vec<TrajectoryHead>,
     /// Always [`Manifest::TYPE`].

@@ -8,7 +8,8 @@
 //! 3. `blobs/<sha256>`, by digest: the bytes of each blob;
 //! 4. `log/checkpoint` and `log/proofs.json`, if there is a transparency log: a signed note, and what it
 //!    shows of the trajectories, canonical JSON;
-//! 5. `keys.json`, if there are any: public keys as hints. A hint never counts for anything.
+//! 5. `openings.json`, if anything is disclosed: sensitive values with their salts, by commitment;
+//! 6. `keys.json`, if there are any: public keys as hints. A hint never counts for anything.
 //!
 //! [`Bundle`] refuses every byte that [`Writer`] would not have written. It knows nothing of what
 //! entries mean.
@@ -16,11 +17,13 @@
 mod bytes;
 mod header;
 mod manifest;
+mod openings;
 mod reader;
 mod writer;
 
 pub use bytes::Bytes;
 pub use manifest::{KeyHints, LogFiles, Manifest, TrajectoryHead};
+pub use openings::{Disclosed, Openings};
 pub use reader::Bundle;
 pub use writer::{Contents, WriteError, Writer};
 
@@ -29,5 +32,7 @@ const MANIFEST: &str = "gesta-bundle.json";
 /// The names of what came from a transparency log.
 const CHECKPOINT: &str = "log/checkpoint";
 const PROOFS: &str = "log/proofs.json";
+/// The name of the member with disclosed values.
+const OPENINGS: &str = "openings.json";
 /// The name of the last member, if there are hints.
 const KEYS: &str = "keys.json";

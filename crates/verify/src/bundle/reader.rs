@@ -20,6 +20,7 @@ use super::MANIFEST;
 use super::bytes::{Bytes, Section};
 use super::header::{BLOCK, BadHeader, Name, is_ustar, padding, parse};
 use super::manifest::{BadManifest, KeyHints, LIMITS, LogFiles, Manifest};
+use super::openings::{Disclosed, Openings};
 use crate::engine::{Chains, Each, Sealing};
 
 /// How much is read at once.
@@ -32,6 +33,7 @@ pub struct Bundle {
     trajectories: BTreeMap<TrajectoryId, (Head, Place)>,
     blobs: BTreeMap<Digest, (Place, OnceLock<BlobRef>)>,
     sealing: Option<Sealing>,
+    openings: BTreeMap<Digest, Disclosed>,
     hints: Vec<TrustedKey>,
 }
 
@@ -83,12 +85,21 @@ impl Bundle {
             Some(log) => Some(walk.sealing(log)?),
             None => None,
         };
+        let openings = match manifest.openings {
+            Some(openings) => walk.openings(openings)?,
+            None => BTreeMap::new(),
+        };
         let hints = match manifest.keys {
             Some(keys) => walk.hints(keys)?,
             None => Vec::new(),
         };
         walk.end()?;
-        Ok(Self { bytes, trajectories, blobs, sealing, hints })
+        Ok(Self { bytes, trajectories, blobs, sealing, openings, hints })
+    }
+
+    /// The sensitive values that are disclosed, by commitment. Each is what was committed to.
+    pub fn openings(&self) -> &BTreeMap<Digest, Disclosed> {
+        &self.openings
     }
 
     /// The public keys that came along. They count for nothing: whoever wrote the bundle wrote them.
@@ -184,6 +195,10 @@ impl Chains for Bundle {
         self.sealing.as_ref()
     }
 
+    fn disclosed(&self) -> Vec<Digest> {
+        self.openings.keys().copied().collect()
+    }
+
     fn listed_blobs(&self) -> Vec<Digest> {
         self.blobs.keys().copied().collect()
     }
@@ -242,6 +257,22 @@ impl Walk<'_> {
         let hints = KeyHints::parse(&bytes)
             .map_err(|error| refuse(format!("`keys.json` is not a list of keys: {error}")))?;
         Ok(hints.keys)
+    }
+
+    fn openings(&mut self, said: BlobRef) -> Result<BTreeMap<Digest, Disclosed>, Finding> {
+        let refuse = |what: String| bad(Class::Tampered, "openings", what);
+        let place = self.expect(Name::Openings)?;
+        let bytes = self.load(place, super::OPENINGS)?;
+        if BlobRef::of(&bytes) != said {
+            return Err(refuse("`openings.json` is not what the manifest says".to_owned()));
+        }
+        let read = Openings::parse(&bytes)
+            .map_err(|error| refuse(format!("`openings.json` is not a list of values: {error}")))?;
+        if let Some(wrong) = read.openings.iter().find(|disclosed| !disclosed.holds()) {
+            let what = format!("the value disclosed for `{}` is another", wrong.commit);
+            return Err(bad(Class::Tampered, "opening", what));
+        }
+        Ok(read.openings.into_iter().map(|disclosed| (disclosed.commit, disclosed)).collect())
     }
 
     /// The next member must be this one.

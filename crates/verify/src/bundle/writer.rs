@@ -15,6 +15,7 @@ use gesta_core::trust::TrustedKey;
 
 use super::header::{BLOCK, MAX_MEMBER_BYTES, Name, header, padding};
 use super::manifest::{KeyHints, LogFiles, Manifest, TrajectoryHead};
+use super::openings::{Disclosed, Openings};
 use crate::engine::Sealing;
 
 /// Why a bundle could not be written.
@@ -47,6 +48,7 @@ pub enum WriteError {
 pub struct Contents {
     trajectories: BTreeMap<TrajectoryId, (Head, u64)>,
     blobs: BTreeMap<Digest, u64>,
+    openings: BTreeMap<Digest, Disclosed>,
     keys: BTreeMap<[u8; 32], TrustedKey>,
     sealing: Option<Sealing>,
 }
@@ -62,6 +64,16 @@ impl Contents {
     /// Adds a blob. The same one twice is one.
     pub fn blob(&mut self, blob: BlobRef) {
         self.blobs.insert(blob.sha256, blob.size);
+    }
+
+    /// Discloses a sensitive value. The same one twice is one.
+    pub fn opening(&mut self, disclosed: Disclosed) {
+        self.openings.insert(disclosed.commit, disclosed);
+    }
+
+    /// How many sensitive values are disclosed.
+    pub fn disclosed(&self) -> usize {
+        self.openings.len()
     }
 
     /// Adds a key as a hint.
@@ -84,6 +96,14 @@ impl Contents {
         self.blobs.iter().map(|(sha256, size)| BlobRef { sha256: *sha256, size: *size })
     }
 
+    fn disclosure(&self) -> Result<Option<Vec<u8>>, JsonError> {
+        if self.openings.is_empty() {
+            return Ok(None);
+        }
+        let openings = self.openings.values().cloned().collect();
+        Openings { openings, type_: Openings::TYPE.to_owned() }.to_bytes().map(Some)
+    }
+
     fn hints(&self) -> Result<Option<Vec<u8>>, JsonError> {
         if self.keys.is_empty() {
             return Ok(None);
@@ -101,6 +121,7 @@ pub struct Writer<W: Write> {
     trajectories: std::collections::btree_map::IntoIter<TrajectoryId, (Head, u64)>,
     blobs: std::collections::btree_map::IntoIter<Digest, u64>,
     sealing: Option<Sealing>,
+    openings: Option<Vec<u8>>,
     hints: Option<Vec<u8>>,
     open: Option<Open>,
 }
@@ -117,7 +138,7 @@ struct Open {
 impl<W: Write> Writer<W> {
     /// Writes the manifest. Give a buffered output.
     pub fn new(mut out: W, contents: Contents) -> Result<Self, WriteError> {
-        let hints = contents.hints()?;
+        let (openings, hints) = (contents.disclosure()?, contents.hints()?);
         let head = |(trajectory, head)| TrajectoryHead { head, trajectory };
         let manifest = Manifest {
             blobs: contents.blobs().collect(),
@@ -126,6 +147,7 @@ impl<W: Write> Writer<W> {
                 checkpoint: BlobRef::of(&it.checkpoint),
                 proofs: BlobRef::of(&it.proofs),
             }),
+            openings: openings.as_deref().map(BlobRef::of),
             trajectories: contents.trajectories().map(head).collect(),
             type_: Manifest::TYPE.to_owned(),
         };
@@ -135,6 +157,7 @@ impl<W: Write> Writer<W> {
             trajectories: contents.trajectories.into_iter(),
             blobs: contents.blobs.into_iter(),
             sealing: contents.sealing,
+            openings,
             hints,
             open: None,
         })
@@ -204,6 +227,9 @@ impl<W: Write> Writer<W> {
         if let Some(Sealing { checkpoint, proofs }) = self.sealing.take() {
             whole(&mut self.out, Name::Checkpoint, &checkpoint)?;
             whole(&mut self.out, Name::Proofs, &proofs)?;
+        }
+        if let Some(openings) = self.openings.take() {
+            whole(&mut self.out, Name::Openings, &openings)?;
         }
         if let Some(hints) = self.hints.take() {
             whole(&mut self.out, Name::Keys, &hints)?;

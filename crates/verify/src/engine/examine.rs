@@ -16,6 +16,7 @@ use gesta_core::trust::Keyring;
 use gesta_core::verification::{Class, Finding, Verifier};
 use gesta_core::writ::Writ;
 
+use super::sensitive::Committed;
 use super::{Audit, Begins, Registries, Standing};
 use crate::report::NotChecked;
 
@@ -52,6 +53,8 @@ pub(super) struct Examined {
     pub(super) closing: Vec<Closing>,
     /// For a registry: what it says, and its ids.
     pub(super) registry: Option<(Registry, Vec<EntryId>)>,
+    /// The sensitive values that it commits to.
+    pub(super) committed: Committed,
     /// Whether its last entry that holds has ended it.
     pub(super) ended: bool,
     /// Its results, if something below it may have taken them over.
@@ -150,6 +153,7 @@ impl Examined {
             ended: false,
             results_of_calls: BTreeMap::new(),
             taken_over: Vec::new(),
+            committed: Committed::default(),
         }
     }
 
@@ -389,6 +393,7 @@ impl<'a> Notes<'a> {
     fn take(&mut self, entry: &Entry, state: &State, examined: &mut Examined) {
         let body = &entry.payload().body;
         let at = entry.head();
+        examined.committed.note(entry);
         examined.blobs += self.audit.named.check(self.audit.chains, entry, &mut examined.beside);
         if self.is_registry {
             self.ids.push(at.id);

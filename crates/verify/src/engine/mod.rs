@@ -20,6 +20,7 @@ mod beginning;
 mod blobs;
 mod examine;
 mod sealed;
+mod sensitive;
 mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +73,11 @@ pub trait Chains: Sync {
     /// The checkpoint of a transparency log that came along, with proofs.
     fn sealing(&self) -> Option<&Sealing> {
         None
+    }
+
+    /// The commitments of sensitive values that are disclosed, each by what opens it.
+    fn disclosed(&self) -> Vec<Digest> {
+        Vec::new()
     }
 
     /// Blobs that are only there because some entry names them.
@@ -242,8 +248,11 @@ impl<'a> Audit<'a> {
             let (trajectory, seq, of) = (None, None, None);
             not_checked.push(NotChecked { trajectory, seq, what: "signatures", of });
         }
+        let disclosed: BTreeSet<Digest> = self.chains.disclosed().into_iter().collect();
+        let sensitive = sensitive::told(&examined, &disclosed);
         if whole {
             findings.extend(self.named.strays());
+            findings.extend(sensitive::strays(&examined, disclosed));
         }
         let mut lines = Vec::with_capacity(examined.len());
         for one in examined {
@@ -265,6 +274,7 @@ impl<'a> Audit<'a> {
             findings.extend(one.beside);
             not_checked.extend(one.not_checked);
         }
-        Report::new(lines, findings, not_checked, counts, self.options.partial).with_log(log)
+        let report = Report::new(lines, findings, not_checked, counts, self.options.partial);
+        Report { sensitive, ..report }.with_log(log)
     }
 }

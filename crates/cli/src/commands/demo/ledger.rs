@@ -22,6 +22,7 @@ use crate::durable::{self, Readers};
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::session::Session;
+use crate::sight::Reveal;
 use crate::workspace::{self, Config};
 
 const STORE: &str = "gesta.db";
@@ -65,7 +66,7 @@ pub(super) fn run(session: &mut Session, keep: Option<&Path>) -> Result<u8> {
         )?;
         for (name, trajectory) in &story.trajectories {
             session.out.line(format!("\n{name}"))?;
-            log::timeline(session, &store, *trajectory)?;
+            log::timeline(session, &store, *trajectory, Reveal { reveal: false })?;
         }
         chapter(session, "2. Verified, trusting nothing but the owner's public key")?;
     }

@@ -299,8 +299,10 @@ impl<'a> Evaluation<'a> {
                 }
                 true
             }
-            (Val::Steps | Val::Step(_) | Val::World | Val::Resources(_), _)
-            | (_, Val::Steps | Val::Step(_) | Val::World | Val::Resources(_)) => {
+            // Two commitments to one value differ, and that two are the same tells something of it.
+            (Val::Committed(_) | Val::Steps | Val::Step(_) | Val::World | Val::Resources(_), _)
+            | (_, Val::Committed(_) | Val::Steps | Val::Step(_) | Val::World | Val::Resources(_)) =>
+            {
                 return Err(Fault::error(format!(
                     "cannot compare {} with {}",
                     left.type_name(),

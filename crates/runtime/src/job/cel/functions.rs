@@ -208,6 +208,9 @@ impl Evaluation<'_> {
     }
 
     fn write_json(&mut self, value: &Val) -> Result<Val, Fault> {
+        if value.holds_sensitive() {
+            return Err(refuse(Function::ToJson, std::slice::from_ref(value)));
+        }
         let canon = value.canon().map_err(Fault::error)?;
         self.spend_bytes(canon.len())?;
         Ok(Val::text(canon.as_str()))
@@ -215,9 +218,13 @@ impl Evaluation<'_> {
 
     fn read_json(&mut self, text: &str) -> Result<Val, Fault> {
         self.spend_bytes(text.len())?;
-        Canon::parse(text.as_bytes())
+        let value = Canon::parse(text.as_bytes())
             .and_then(|canon| Val::read(&canon))
-            .map_err(|error| Fault::error(format!("`from_json`: {error}")))
+            .map_err(|error| Fault::error(format!("`from_json`: {error}")))?;
+        if value.holds_sensitive() {
+            return Err(Fault::error(format!("`from_json`: {}", super::reserved())));
+        }
+        Ok(value)
     }
 
     fn random(&mut self) -> Result<Val, Fault> {

@@ -17,7 +17,7 @@ pub(super) use eval::{Evaluation, Fault, Found, Names};
 pub(super) use functions::plain;
 pub(super) use lexer::{SyntaxError, closing_brace};
 pub(super) use parser::parse;
-pub(super) use value::{Map, Val};
+pub(super) use value::{Map, Val, reserved};
 
 /// The longest expression, in bytes.
 const MAX_SOURCE_BYTES: usize = 4096;

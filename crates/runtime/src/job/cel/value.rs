@@ -7,13 +7,23 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use gesta_core::digest::Digest;
 use gesta_core::ids::{ResourceType, StepId};
 use gesta_core::json::{Canon, JsonError, Limits};
+use gesta_core::sensitive::{COMMIT, Commitment};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, Serializer};
 
 /// A JSON object.
 pub(in crate::job) type Map = BTreeMap<Arc<str>, Val>;
+
+/// How many bytes a commitment takes in JSON.
+const COMMITTED_BYTES: usize = 78;
+
+/// The error for an object that would pass for a commitment.
+pub(in crate::job) fn reserved() -> String {
+    format!("`{COMMIT}` is not a key that an object may have: it stands for sensitive values")
+}
 
 /// What an expression or a part of it evaluates to.
 #[derive(Clone, Debug)]
@@ -25,6 +35,8 @@ pub(in crate::job) enum Val {
     Text(Arc<str>),
     List(Arc<Vec<Val>>),
     Map(Arc<Map>),
+    /// A sensitive value, of which only its commitment is known: it is handed on as it is.
+    Committed(Commitment),
     /// All steps.
     Steps,
     /// One step, with `result` and `skipped`.
@@ -49,6 +61,26 @@ impl Val {
         canon.read()
     }
 
+    /// An object that was read, or the sensitive value that it stands for.
+    fn of_map(map: Map) -> Self {
+        let hmac = match map.get(COMMIT) {
+            Some(Self::Text(hmac)) if map.len() == 1 => Some(serde_json::Value::from(&**hmac)),
+            _ => None,
+        };
+        let hmac = hmac.and_then(|hmac| Digest::deserialize(hmac).ok());
+        hmac.map_or_else(|| Self::Map(Arc::new(map)), |hmac| Self::Committed(Commitment { hmac }))
+    }
+
+    /// Whether it is a sensitive value, or holds one.
+    pub(in crate::job) fn holds_sensitive(&self) -> bool {
+        match self {
+            Self::Committed(_) => true,
+            Self::List(values) => values.iter().any(Self::holds_sensitive),
+            Self::Map(map) => map.values().any(Self::holds_sensitive),
+            _ => false,
+        }
+    }
+
     /// What an error calls it.
     pub(in crate::job) fn type_name(&self) -> &'static str {
         match self {
@@ -59,6 +91,7 @@ impl Val {
             Self::Text(_) => "a string",
             Self::List(_) => "a list",
             Self::Map(_) => "an object",
+            Self::Committed(_) => "a sensitive value",
             Self::Steps => "`steps`",
             Self::Step(_) => "a step",
             Self::World => "`world`",
@@ -87,7 +120,9 @@ impl Val {
     fn measure(&self, left: &mut usize) -> Result<(), String> {
         let bytes = match self {
             Self::Text(text) => text.len() + 2,
+            Self::Map(map) if map.contains_key(COMMIT) => return Err(reserved()),
             Self::Map(map) => 2 + map.keys().map(|key| key.len() + 3).sum::<usize>(),
+            Self::Committed(_) => COMMITTED_BYTES,
             Self::List(_) => 2,
             Self::Null | Self::Bool(_) | Self::Int(_) | Self::Double(_) => 1,
             Self::Steps | Self::Step(_) | Self::World | Self::Resources(_) => {
@@ -115,6 +150,7 @@ impl Serialize for Val {
             Self::Text(text) => serializer.serialize_str(text),
             Self::List(values) => serializer.collect_seq(values.iter()),
             Self::Map(map) => serializer.collect_map(map.iter()),
+            Self::Committed(commitment) => commitment.serialize(serializer),
             Self::Steps | Self::Step(_) | Self::World | Self::Resources(_) => {
                 Err(S::Error::custom(format!("{} is not a value", self.type_name())))
             }
@@ -174,7 +210,7 @@ impl<'de> Visitor<'de> for Json {
         while let Some((key, value)) = access.next_entry::<String, Val>()? {
             map.insert(key.into(), value);
         }
-        Ok(Val::Map(Arc::new(map)))
+        Ok(Val::of_map(map))
     }
 }
 
@@ -190,9 +226,9 @@ impl From<&serde_json::Value> for Val {
                 .unwrap_or(Self::Null),
             serde_json::Value::String(text) => Self::text(text.as_str()),
             serde_json::Value::Array(values) => Self::list(values.iter().map(Self::from).collect()),
-            serde_json::Value::Object(map) => Self::Map(Arc::new(
+            serde_json::Value::Object(map) => Self::of_map(
                 map.iter().map(|(key, value)| (key.as_str().into(), Self::from(value))).collect(),
-            )),
+            ),
         }
     }
 }

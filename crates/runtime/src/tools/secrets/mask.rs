@@ -1,28 +1,30 @@
-//! Replaces secret values by `[secret NAME]`, however they are written: as they are, in base64 of
+//! Replaces secret values by `[secret NAME]`, and sensitive ones by `[sensitive]`, however they are written: as they are, in base64 of
 //! either alphabet at any alignment, in hexadecimal, percent-encoded or JSON-escaped in any
 //! spelling. Two encodings on top of each other are beyond it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use memchr::memmem::Finder;
 use zeroize::Zeroizing;
 
-use super::{SecretName, Secrets};
+use super::Secrets;
 
 /// The longest spelling of one byte that is recognised: `\u0041`.
 const LONGEST_SPELLING: usize = 6;
 
 /// Recognises the secrets of one call.
-pub(in crate::tools) struct Mask {
+pub(crate) struct Mask {
     patterns: Vec<Pattern>,
     longest: usize,
 }
 
 /// One way to write one secret.
 struct Pattern {
-    name: SecretName,
+    /// What is put in its place.
+    label: Arc<str>,
     bytes: Zeroizing<Vec<u8>>,
     /// Whether the character before, or after, tells some bits of the secret too: base64 packs bits
     /// of two neighbouring bytes into one character.
@@ -31,11 +33,18 @@ struct Pattern {
 
 impl Mask {
     pub(in crate::tools) fn new(secrets: &Secrets) -> Self {
+        Self::of(secrets.iter().map(|(name, value)| (format!("[secret {name}]").into(), value)))
+    }
+
+    /// Recognises values by what is put in their place.
+    pub(crate) fn of<'v>(values: impl IntoIterator<Item = (Arc<str>, &'v [u8])>) -> Self {
         let mut patterns = Vec::new();
-        for (name, value) in secrets.iter() {
+        let mut longest = 0;
+        for (label, value) in values {
+            longest = longest.max(value.len());
             let mut add = |bytes: Vec<u8>, shares| {
                 let bytes = Zeroizing::new(bytes);
-                patterns.push(Pattern { name: name.clone(), bytes, shares });
+                patterns.push(Pattern { label: Arc::clone(&label), bytes, shares });
             };
             add(value.to_vec(), (false, false));
             add(hex(value, b"0123456789abcdef"), (false, false));
@@ -47,7 +56,6 @@ impl Mask {
                 }
             }
         }
-        let longest = secrets.iter().map(|(_, value)| value.len()).max().unwrap_or(0);
         Self { patterns, longest }
     }
 
@@ -65,12 +73,12 @@ impl Mask {
     pub(in crate::tools) fn apply_from(&self, bytes: &[u8], start: usize) -> Vec<u8> {
         let mut masked = Vec::with_capacity(bytes.len().saturating_sub(start));
         let mut done = start;
-        for (range, name) in self.find(bytes) {
+        for (range, label) in self.find(bytes) {
             if range.end <= start {
                 continue;
             }
             masked.extend_from_slice(bytes.get(done..range.start).unwrap_or_default());
-            masked.extend_from_slice(format!("[secret {name}]").as_bytes());
+            masked.extend_from_slice(label.as_bytes());
             done = range.end;
         }
         masked.extend_from_slice(bytes.get(done..).unwrap_or_default());
@@ -78,12 +86,12 @@ impl Mask {
     }
 
     /// The same of a text.
-    pub(in crate::tools) fn apply_text(&self, text: &str) -> String {
+    pub(crate) fn apply_text(&self, text: &str) -> String {
         String::from_utf8_lossy(&self.apply(text.as_bytes())).into_owned()
     }
 
     /// Where secrets stand, from left to right; what touches or overlaps is one.
-    fn find(&self, bytes: &[u8]) -> Vec<(Range<usize>, &SecretName)> {
+    fn find(&self, bytes: &[u8]) -> Vec<(Range<usize>, &str)> {
         if self.patterns.is_empty() {
             return Vec::new();
         }
@@ -96,7 +104,7 @@ impl Mask {
             self.find_in(&View::decoded(bytes, json_escape), &mut found);
         }
         found.sort_by_key(|(range, _)| (range.start, range.end));
-        let mut merged: Vec<(Range<usize>, &SecretName)> = Vec::new();
+        let mut merged: Vec<(Range<usize>, &str)> = Vec::new();
         for (range, name) in found {
             match merged.last_mut() {
                 Some((last, _)) if range.start < last.end => last.end = last.end.max(range.end),
@@ -106,7 +114,7 @@ impl Mask {
         merged
     }
 
-    fn find_in<'m>(&'m self, view: &View<'_>, found: &mut Vec<(Range<usize>, &'m SecretName)>) {
+    fn find_in<'m>(&'m self, view: &View<'_>, found: &mut Vec<(Range<usize>, &'m str)>) {
         for pattern in &self.patterns {
             let finder = Finder::new(pattern.bytes.as_slice());
             let mut from = 0;
@@ -119,7 +127,7 @@ impl Mask {
                 if pattern.shares.1 && view.is_base64(range.end) {
                     range.end += 1;
                 }
-                found.push((view.source(range), &pattern.name));
+                found.push((view.source(range), &*pattern.label));
             }
         }
     }

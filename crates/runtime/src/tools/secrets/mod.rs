@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use zeroize::Zeroizing;
 
 pub(super) use guarded::{Guarded, Transport};
-pub(super) use mask::Mask;
+pub(crate) use mask::Mask;
 
 /// Shorter values would be masked where they are not meant.
 const SHORTEST: usize = 4;

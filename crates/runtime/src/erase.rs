@@ -1,0 +1,158 @@
+//! Erasing: the data key of a family is destroyed, and every chain whose values it held says so.
+//!
+//! The key goes first, and leaves its digest behind. A crash in between leaves values that cannot be read
+//! and chains that do not say so yet; asking again finishes it. The other way round, a chain could claim
+//! what is not so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gesta_core::body::Erased;
+use gesta_core::digest::Digest;
+use gesta_core::entry::{Author, Body, Entry};
+use gesta_core::ids::{Principal, TrajectoryId};
+use gesta_core::sensitive::may_hold;
+use gesta_core::time::UnixMs;
+use gesta_store::{Chain, Follow, Listing, Store};
+
+use crate::error::RunError;
+use crate::vault::{Held, Vault, above};
+
+/// How many rows are read at a time.
+const PAGE: usize = 512;
+
+/// What was erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Erasure {
+    /// The digest of the key that was destroyed.
+    pub key: Digest,
+    /// The trajectories that say so now, with the number of the entry.
+    pub entries: Vec<(TrajectoryId, u64)>,
+}
+
+/// What matters of a chain.
+#[derive(Clone, Default)]
+struct Seen {
+    children: Vec<TrajectoryId>,
+    sensitive: bool,
+    erased: Option<(Digest, u64)>,
+}
+
+impl Follow for Seen {
+    fn follow(&mut self, entry: &Entry) {
+        self.sensitive = self.sensitive || std::str::from_utf8(entry.bytes()).is_ok_and(may_hold);
+        match &entry.payload().body {
+            Body::Delegation(delegation) => self.children.push(delegation.child),
+            Body::Erased(erased) => self.erased = Some((erased.what, entry.seq())),
+            _ => {}
+        }
+    }
+}
+
+/// Erases the sensitive values of a trajectory that has ended, and with `tree` of everything below it that
+/// shares them. Asking again finishes what was begun, and changes nothing else.
+pub async fn erase(
+    store: &Arc<dyn Store>,
+    vault: &Vault,
+    (trajectory, tree): (TrajectoryId, bool),
+    (by, reason): (&Principal, &str),
+    now: UnixMs,
+) -> Result<Erasure, RunError> {
+    let family = vault.family(trajectory).await?;
+    if family != trajectory {
+        return Err(RunError::OfFamily { trajectory, family });
+    }
+    let members = members(store, trajectory).await?;
+    let others = members.keys().copied().filter(|member| *member != trajectory);
+    let others: Vec<TrajectoryId> = others.collect();
+    if !tree && !others.is_empty() {
+        return Err(RunError::Relatives { trajectory, others });
+    }
+    let open = members.iter().filter(|(_, chain)| chain.state().ended().is_none());
+    let open: Vec<TrajectoryId> = open.map(|(member, _)| *member).collect();
+    if !open.is_empty() {
+        return Err(RunError::NotEnded(open));
+    }
+    if let Held::Nothing = vault.held(family).await? {
+        let place = vault.place();
+        return Err(match members.is_empty() {
+            true => RunError::NothingToErase(trajectory),
+            false => RunError::NoDataKey { trajectory, place },
+        });
+    }
+    let key = vault.destroy(family).await?.ok_or(RunError::NothingToErase(trajectory))?;
+    let mut entries = Vec::with_capacity(members.len());
+    for (member, mut chain) in members {
+        entries.push((member, say(&mut chain, key, (by, reason), now).await?));
+    }
+    Ok(Erasure { key, entries })
+}
+
+/// Appends that the key is destroyed, unless the chain says so already.
+async fn say(
+    chain: &mut Chain<Seen>,
+    key: Digest,
+    (by, reason): (&Principal, &str),
+    now: UnixMs,
+) -> Result<u64, RunError> {
+    let written = chain
+        .write(
+            |draft| {
+                if let Some((_, seq)) = draft.view().erased.filter(|(what, _)| *what == key) {
+                    return Ok(seq);
+                }
+                let body = Erased { reason: reason.to_owned(), what: key };
+                let by = Author::Principal(by.clone());
+                let now = now.max(draft.state().at());
+                draft.push(now, by, Body::Erased(Box::new(body)))?;
+                Ok::<_, RunError>(draft.state().head().map_or(0, |head| head.seq))
+            },
+            |_| (),
+        )
+        .await?;
+    Ok(written.made)
+}
+
+/// A trajectory and everything below it, children and branches, as far as it holds sensitive values.
+async fn members(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+) -> Result<BTreeMap<TrajectoryId, Chain<Seen>>, RunError> {
+    let below = below(store).await?;
+    let mut found = BTreeMap::new();
+    let mut next = vec![trajectory];
+    let mut seen = std::collections::BTreeSet::new();
+    while let Some(member) = next.pop() {
+        // A child that was never begun has no chain.
+        if !seen.insert(member) || store.trajectory(member).await?.is_none() {
+            continue;
+        }
+        let chain = Chain::<Seen>::follow(Arc::clone(store), member).await?;
+        next.extend(&chain.view().children);
+        next.extend(below.get(&member).into_iter().flatten());
+        if chain.view().sensitive {
+            found.insert(member, chain);
+        }
+    }
+    Ok(found)
+}
+
+/// The trajectories of a store by what they are a child or a branch of. Branches are found nowhere else.
+async fn below(
+    store: &Arc<dyn Store>,
+) -> Result<BTreeMap<TrajectoryId, Vec<TrajectoryId>>, RunError> {
+    let mut below: BTreeMap<TrajectoryId, Vec<TrajectoryId>> = BTreeMap::new();
+    let mut listing = Listing::default();
+    loop {
+        let page = store.list(&listing, PAGE).await?;
+        for row in &page {
+            if let Some(above) = above(store, row.trajectory).await? {
+                below.entry(above).or_default().push(row.trajectory);
+            }
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE => listing.after = Some(last.trajectory),
+            _ => return Ok(below),
+        }
+    }
+}
