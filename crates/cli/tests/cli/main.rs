@@ -35,6 +35,7 @@ mod run;
 mod sample;
 mod shop;
 mod tools;
+mod transparency;
 mod undo;
 mod verify;
 mod world;
