@@ -118,8 +118,12 @@ impl<'a> Prover<'a> {
         let mut from = 0;
         while from < self.checkpoint.size {
             let page = self.store.log().runs(from, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            from = last.first_leaf + last.ids.len() as u64;
+            let end = page.last().map_or(0, |last| last.first_leaf + last.ids.len() as u64);
+            if end <= from {
+                // Leaves are missing: what is there does not give the root that was signed.
+                break;
+            }
+            from = end;
             for run in &page {
                 found.extend(self.last_within(run).map(|head| (run.trajectory, head)));
             }

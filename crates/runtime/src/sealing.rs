@@ -110,7 +110,10 @@ impl Sealer {
         loop {
             let once = self.seal_once(store, &mut after, now).await?;
             all.checkpoint = once.checkpoint.or(all.checkpoint);
-            all.left_out.extend(once.left_out);
+            // Whoever was outrun looks at the same trajectories again.
+            let known = |one: &_| all.left_out.contains(one);
+            let fresh: Vec<_> = once.left_out.into_iter().filter(|one| !known(one)).collect();
+            all.left_out.extend(fresh);
             if !once.more {
                 return Ok(all);
             }
@@ -146,7 +149,14 @@ impl Sealer {
         if batch.runs.is_empty() {
             return Ok(sealed);
         }
-        let update = heads(store, before.map, &batch.values).await?;
+        let update = match heads(store, before.map, &batch.values).await {
+            Err(SealError::Map(_)) if outrun(store, row).await? => {
+                // Others have sealed meanwhile, and the map as it was is forgotten.
+                (*after, sealed.more) = (None, true);
+                return Ok(sealed);
+            }
+            update => update?,
+        };
         let at = now.max(before.at);
         let (size, root, map) = (edge.size(), edge.root(), update.root);
         let checkpoint = Checkpoint { origin: before.origin, size, root, map, at };
@@ -279,6 +289,11 @@ async fn heads(
         descent.supply(&found.into_iter().collect())?;
     }
     Ok(descent.update(values)?)
+}
+
+/// Whether somebody else has sealed since the log had this many leaves.
+async fn outrun(store: &dyn Store, size: u64) -> Result<bool, StoreError> {
+    Ok(store.log().checkpoint(Which::Newest).await?.is_some_and(|row| row.size != size))
 }
 
 /// Heads can be shown as of the newest checkpoint, the one before it, and the newest that was witnessed.

@@ -56,8 +56,8 @@ enum Command {
     Rotate(RotateArguments),
     /// Revoke a key that others may have
     #[command(after_help = "\
-Nothing that the key signed counts any more, whenever it was signed: without a witness nobody can
-tell what was signed before. A key that is merely replaced needs no revocation: see `gesta keys rotate`.
+Nothing that the key signed counts any more, whenever it was signed, but for what witnesses of the
+transparency log had seen before. A key that is merely replaced needs no revocation: see `gesta keys rotate`.
 
 Examples:
   gesta keys revoke ci

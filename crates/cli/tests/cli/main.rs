@@ -41,6 +41,7 @@ mod sample;
 mod sensitive;
 mod shop;
 mod tools;
+mod transparency;
 mod undo;
 mod verify;
 mod world;
