@@ -9,8 +9,8 @@ use tracing_subscriber::EnvFilter;
 use crate::commands::{
     approvals, approve, branch, budget, cancel, check, completions, confirm, demo, diff, doctor,
     doubts, export, freeze, graph, help, import, init, jobs, keys, log, notices, policy,
-    quarantine, resolve, resume, run, show, signal, submit, tools, tree, verify, worker, workers,
-    writ,
+    quarantine, receipt, resolve, resume, run, show, signal, submit, tools, tree, verify, worker,
+    workers, writ,
 };
 use crate::session::Session;
 
@@ -130,6 +130,7 @@ pub(crate) enum Command {
     Budget(budget::Arguments),
     Log(log::Arguments),
     Show(show::Arguments),
+    Receipt(receipt::Arguments),
     Tree(tree::Arguments),
     Diff(diff::Arguments),
     Verify(verify::Arguments),
@@ -174,6 +175,7 @@ impl Command {
             Self::Budget(arguments) => budget::run(session, &arguments),
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
+            Self::Receipt(arguments) => receipt::run(session, &arguments),
             Self::Tree(arguments) => tree::run(session, &arguments),
             Self::Diff(arguments) => diff::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),

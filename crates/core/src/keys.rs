@@ -110,6 +110,11 @@ impl Signature {
     pub const fn from_bytes(bytes: [u8; 64]) -> Self {
         Self(bytes)
     }
+
+    /// Its bytes.
+    pub const fn as_bytes(&self) -> &[u8; 64] {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Signature {

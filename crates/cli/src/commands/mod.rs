@@ -25,6 +25,7 @@ pub(crate) mod log;
 pub(crate) mod notices;
 pub(crate) mod policy;
 pub(crate) mod quarantine;
+pub(crate) mod receipt;
 pub(crate) mod resolve;
 pub(crate) mod resume;
 pub(crate) mod run;

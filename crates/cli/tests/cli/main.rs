@@ -33,6 +33,7 @@ mod policy;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod quarantine;
+mod receipt;
 mod recovery;
 mod run;
 mod sample;
