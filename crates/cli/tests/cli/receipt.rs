@@ -43,7 +43,7 @@ fn a_receipt_is_a_statement_that_other_tools_open() {
     let call = &statement.predicate["call"];
     assert_eq!((&call["step"], &call["tool"]), (&json!("charge"), &json!("act")));
     assert!(
-        !envelope.payload.as_bytes().windows(3).any(|window| window == b"ada"),
+        !envelope.payload.as_bytes().windows(5).any(|window| window == b"\"ada\""),
         "{statement:?}"
     );
 
