@@ -9,8 +9,8 @@ use tracing_subscriber::EnvFilter;
 use crate::commands::{
     approvals, approve, branch, budget, cancel, check, completions, confirm, conformance, demo,
     diff, doctor, doubts, erase, export, freeze, graph, help, import, init, jobs, keys, log,
-    notices, policy, proof, quarantine, replay, resolve, resume, run, seal, show, signal, submit,
-    tools, tree, verify, witness, worker, workers, writ,
+    notices, policy, proof, quarantine, receipt, replay, resolve, resume, run, seal, show, signal,
+    submit, tools, tree, verify, witness, worker, workers, writ,
 };
 use crate::session::Session;
 
@@ -131,6 +131,7 @@ pub(crate) enum Command {
     Budget(budget::Arguments),
     Log(log::Arguments),
     Show(show::Arguments),
+    Receipt(receipt::Arguments),
     Tree(tree::Arguments),
     Replay(replay::Arguments),
     Diff(diff::Arguments),
@@ -181,6 +182,7 @@ impl Command {
             Self::Budget(arguments) => budget::run(session, &arguments),
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
+            Self::Receipt(arguments) => receipt::run(session, &arguments),
             Self::Tree(arguments) => tree::run(session, &arguments),
             Self::Replay(arguments) => replay::run(session, &arguments),
             Self::Diff(arguments) => diff::run(session, &arguments),

@@ -33,6 +33,8 @@ pub(crate) struct Planned {
     /// How many entries are to be added.
     pub(crate) missing: u64,
     source: Option<(TrajectoryId, EntryId)>,
+    /// Whether somebody has something to do with it here.
+    goes_on: bool,
 }
 
 /// Compares every trajectory of a bundle with the store. Nothing is written. Refused is what differs
@@ -46,15 +48,11 @@ pub(crate) async fn plan(
     for trajectory in bundle.trajectories().map_err(|finding| unreadable(&finding))? {
         planned.push(compare(store, bundle, trajectory).await?);
     }
-    let unended: Vec<TrajectoryId> = planned
-        .iter()
-        .filter(|one| one.missing > 0)
-        .map(|one| Ok((one.trajectory, fold(bundle, one.trajectory, None)?)))
-        .collect::<Result<Vec<_>>>()?
-        .into_iter()
-        .filter(|(_, state)| may_go_on(state))
-        .map(|(trajectory, _)| trajectory)
-        .collect();
+    for one in planned.iter_mut().filter(|one| one.missing > 0) {
+        one.goes_on = may_go_on(&fold(bundle, one.trajectory, None)?);
+    }
+    let unended: Vec<TrajectoryId> =
+        planned.iter().filter(|one| one.goes_on).map(|one| one.trajectory).collect();
     if let (Some(first), false) = (unended.first(), open) {
         let others = match unended.len() {
             1 => String::new(),
@@ -120,7 +118,9 @@ async fn append(store: &Arc<dyn Store>, bundle: &Bundle, one: &Planned) -> Resul
             if admission.state().head() != one.there {
                 return Err(ChainError::Contended(trajectory));
             }
-            admission.say_nothing();
+            if !one.goes_on {
+                admission.say_nothing();
+            }
             for entry in &rest {
                 let payload = entry.payload();
                 let added = admission.push(payload.at, payload.by.clone(), payload.body.clone())?;
@@ -173,7 +173,7 @@ async fn compare(
         }
     }
     let missing = (ids.len() as u64).saturating_sub(there.map_or(0, |head| head.seq + 1));
-    Ok(Planned { trajectory, there, missing, source })
+    Ok(Planned { trajectory, there, missing, source, goes_on: false })
 }
 
 /// A branch is appended on top of its source, so its source comes first.

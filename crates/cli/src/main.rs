@@ -10,6 +10,7 @@ mod course;
 mod deeds;
 mod doubts;
 mod driving;
+mod dsse;
 mod durable;
 mod entropy;
 mod escape;

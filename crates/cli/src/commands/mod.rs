@@ -28,6 +28,7 @@ pub(crate) mod notices;
 pub(crate) mod policy;
 pub(crate) mod proof;
 pub(crate) mod quarantine;
+pub(crate) mod receipt;
 pub(crate) mod replay;
 pub(crate) mod resolve;
 pub(crate) mod resume;

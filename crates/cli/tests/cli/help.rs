@@ -52,6 +52,7 @@ const COMMANDS: &[&[&str]] = &[
     &["writ", "revoke"],
     &["log"],
     &["show"],
+    &["receipt"],
     &["tree"],
     &["diff"],
     &["replay"],

@@ -34,6 +34,7 @@ mod policy;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod quarantine;
+mod receipt;
 mod recovery;
 mod replay;
 mod run;

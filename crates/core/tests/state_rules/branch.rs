@@ -268,6 +268,24 @@ fn effects_of_the_source_do_not_arrive_late_in_a_branch() {
 }
 
 #[test]
+fn what_is_brought_from_elsewhere_is_told_to_nobody() {
+    let mut scene = branched(&source(), OTHER, BranchMode::Live);
+    let started = scene.opens("b");
+    scene.does(Act::Fail(Failed::RetryableDidNotHappen), "b");
+    let late = late(&scene, "b", started);
+    let notices = |quiet: bool| {
+        let mut admission = scene.state().admit();
+        if quiet {
+            admission.say_nothing();
+        }
+        let by = gesta_core::sample::author(scene.state(), Act::LateEffect).unwrap();
+        admission.push(scene.now, by, late.clone()).unwrap();
+        admission.finish().unwrap().0.notices().len()
+    };
+    assert_eq!((notices(false), notices(true)), (1, 0));
+}
+
+#[test]
 fn a_result_taken_over_accounts_for_no_call_of_its_own() {
     let mut scene = branched(&source(), OTHER, BranchMode::Recorded);
     let started = scene.opens("b");

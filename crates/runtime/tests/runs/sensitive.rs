@@ -35,7 +35,8 @@ fn tools() -> Catalogue {
 }
 
 fn keys() -> Keys {
-    Keys { owner: PrivateKey::from_seed(&[1; 32]), worker: PrivateKey::from_seed(&[2; 32]) }
+    let key = |seed| PrivateKey::from_seed(&[seed; 32]);
+    Keys { owner: key(1), worker: key(2), sealer: key(3) }
 }
 
 async fn gesta(store: &Arc<dyn Store>, keys_of: &Arc<MemoryDataKeys>) -> Gesta {
