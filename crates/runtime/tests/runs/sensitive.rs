@@ -36,7 +36,7 @@ fn tools() -> Catalogue {
 
 fn keys() -> Keys {
     let key = |seed| PrivateKey::from_seed(&[seed; 32]);
-    Keys { owner: key(1), worker: key(2), sealer: key(3) }
+    Keys { owner: key(1), worker: key(2), sealer: None }
 }
 
 async fn gesta(store: &Arc<dyn Store>, keys_of: &Arc<MemoryDataKeys>) -> Gesta {
