@@ -81,6 +81,12 @@ pub struct Worker {
     _presence: Option<Arc<Presence>>,
 }
 
+/// What a worker with these tools says of itself.
+fn profile(catalogue: &Catalogue, host: String) -> Profile {
+    let tools = catalogue.iter().map(|tool| tool.name().clone()).collect();
+    Profile { tools, host, pid: std::process::id(), version: COMPILER.to_owned() }
+}
+
 impl Worker {
     /// Begins a lease, ends those of workers that died on this machine, reads the registry, and
     /// delivers what was spooled.
@@ -99,12 +105,7 @@ impl Worker {
             rules.insert(tool.name().clone(), compiled);
         }
         let sent = Instant::now();
-        let profile = Profile {
-            tools: catalogue.iter().map(|tool| tool.name().clone()).collect(),
-            host: setup.host,
-            pid: std::process::id(),
-            version: COMPILER.to_owned(),
-        };
+        let profile = profile(&catalogue, setup.host);
         let store_now = store.heartbeat(&worker, &profile, options.lease_ms).await?;
         let listening = store.listen();
         // Decisions name the catalogue by its digest; whoever checks one must find the content.
