@@ -82,6 +82,12 @@ pub struct Worker {
     _presence: Option<Arc<Presence>>,
 }
 
+/// What a worker with these tools says of itself.
+fn profile(catalogue: &Catalogue, host: String) -> Profile {
+    let tools = catalogue.iter().map(|tool| tool.name().clone()).collect();
+    Profile { tools, host, pid: std::process::id(), version: COMPILER.to_owned() }
+}
+
 impl Worker {
     /// Begins a lease, ends those of workers that died on this machine, reads the registry, and
     /// delivers what was spooled.
@@ -93,12 +99,7 @@ impl Worker {
         let presence = presence.transpose()?.map(Arc::new);
         let rules = Rules::of_all(&catalogue)?;
         let sent = Instant::now();
-        let profile = Profile {
-            tools: catalogue.iter().map(|tool| tool.name().clone()).collect(),
-            host: setup.host,
-            pid: std::process::id(),
-            version: COMPILER.to_owned(),
-        };
+        let profile = profile(&catalogue, setup.host);
         let store_now = store.heartbeat(&worker, &profile, options.lease_ms).await?;
         let listening = store.listen();
         // Decisions name the catalogue and the options by their digests; whoever checks one must find

@@ -36,6 +36,16 @@ impl Database {
         format!("{server}/{}", self.name)
     }
 
+    /// The number that a query yields.
+    pub(crate) fn count(&self, sql: &str) -> i64 {
+        self.runtime.block_on(async {
+            let connected = tokio_postgres::connect(&self.url(), tokio_postgres::NoTls).await;
+            let (client, connection) = connected.unwrap();
+            tokio::spawn(connection);
+            client.query_one(sql, &[]).await.unwrap().get(0)
+        })
+    }
+
     fn run(&self, sql: &str) {
         self.runtime.block_on(async {
             let connected = tokio_postgres::connect(&self.server, tokio_postgres::NoTls).await;
