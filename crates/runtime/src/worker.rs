@@ -134,16 +134,11 @@ impl Worker {
             dead: Mutex::default(),
         });
         bury(&shared, presence.as_deref()).await;
-        let registry_read = Arc::new(Notify::new());
+        let read = Arc::new(Notify::new());
         let mut beside = vec![
             tokio::spawn(beat(Arc::clone(&shared), profile, presence.clone())),
-            tokio::spawn(hear(
-                Arc::clone(&shared),
-                listening,
-                setup.registry,
-                Arc::clone(&registry_read),
-            )),
-            tokio::spawn(follow_registry(Arc::clone(&shared), setup.registry, registry_read)),
+            tokio::spawn(hear(Arc::clone(&shared), listening, setup.registry, Arc::clone(&read))),
+            tokio::spawn(follow_registry(Arc::clone(&shared), setup.registry, read)),
             tokio::spawn(limits::keep(Arc::clone(&shared))),
             tokio::spawn(budgets::keep(Arc::clone(&shared))),
             tokio::spawn(notify::deliver(Arc::clone(&shared))),

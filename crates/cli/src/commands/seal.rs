@@ -268,7 +268,7 @@ async fn write_entries(store: &Arc<dyn Store>, directory: &Path, size: u64) -> R
                 bundle.extend(u16::try_from(bytes.len())?.to_be_bytes());
                 bundle.extend(bytes);
                 next += 1;
-                if next % WIDTH == 0 || next == size {
+                if next.is_multiple_of(WIDTH) || next == size {
                     put(&path((next - 1) / WIDTH), &std::mem::take(&mut bundle))?;
                     written += 1;
                 }

@@ -27,7 +27,7 @@ fn a_new_key_is_registered_with_its_roles() {
         .iter()
         .map(|key| key["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["ci", "owner", "worker"]);
+    assert_eq!(names, ["ci", "owner", "sealer", "worker"]);
     world.gesta(&["verify"]).ok();
 
     let again = world.gesta(&["keys", "add", "ci", "--roles", "guardian"]).expect(1);

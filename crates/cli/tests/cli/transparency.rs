@@ -11,7 +11,7 @@ use gesta_verify::report::{Report, Verdict};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{Ran, World};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -170,7 +170,11 @@ fn a_witness_signs_what_goes_on_and_nothing_else() {
     let report = audit(&world, "seen.gesta", &witnessed);
     assert_eq!(report.verdict, Verdict::Sound, "{report}");
 
-    // Somebody brings the old store back, and goes on in another way.
+    refuses_another_history(&world, size, &sign);
+}
+
+/// Somebody brings the old store back, and goes on in another way.
+fn refuses_another_history(world: &World, size: u64, sign: &dyn Fn(&str, &[&str]) -> Ran) {
     let state = world.read("w/witness.json");
     world.gesta(&["seal", "export", "rolled", "--store", "old.db"]).ok();
     let refused = sign("rolled/checkpoint", &["--tiles", "rolled"]).expect(3);

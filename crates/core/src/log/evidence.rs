@@ -246,9 +246,8 @@ impl Evidence {
     pub fn sealer(&self, keyring: &Keyring) -> Result<KeyId, Option<Distrust>> {
         let Self { checkpoint, note, .. } = self;
         let signed = keyring.iter().map(|key| key.key);
-        let mut signed = signed.filter(|key| checkpoint.sealed_by(note, *key)).peekable();
         let mut why = None;
-        while let Some(key) = signed.next() {
+        for key in signed.filter(|key| checkpoint.sealed_by(note, *key)) {
             match keyring.check(key, &[Role::Sealer], None, checkpoint.at) {
                 Ok(()) => return Ok(key),
                 Err(distrust) => why = Some(distrust),

@@ -207,14 +207,17 @@ impl Update {
     }
 }
 
-/// Rows in order of their keys, divided by a bit.
-fn parted(rows: &[(Digest, Digest)], depth: usize) -> (&[(Digest, Digest)], &[(Digest, Digest)]) {
+/// Keys with what they stand for, in order.
+type Rows = [(Digest, Digest)];
+
+/// Rows, divided by a bit of their keys.
+fn parted(rows: &Rows, depth: usize) -> (&Rows, &Rows) {
     let at = rows.partition_point(|(key, _)| !bit(key, depth));
     rows.split_at_checked(at).unwrap_or((rows, &[]))
 }
 
 /// The root of a subtree with these leaves, which are in order.
-fn build(rows: &[(Digest, Digest)], depth: usize, add: &mut dyn FnMut(Node) -> Digest) -> Digest {
+fn build(rows: &Rows, depth: usize, add: &mut dyn FnMut(Node) -> Digest) -> Digest {
     match rows {
         [] => EMPTY,
         [(key, value)] => add(Node::Leaf { key: *key, value: *value }),
@@ -261,7 +264,6 @@ pub struct MapProof {
 impl MapProof {
     /// What the map with this root says of a key. None if the proof shows nothing; `Some(None)` if it shows
     /// that the key is not there.
-    #[expect(clippy::option_option, reason = "shown to be absent is not the same as not shown")]
     pub fn says(&self, key: Digest, root: Digest) -> Option<Option<Digest>> {
         let depth = self.siblings.len();
         let shares = |other: &Digest| (0..depth).all(|at| bit(other, at) == bit(&key, at));

@@ -178,7 +178,7 @@ impl Edge {
     pub fn wanted(size: u64) -> Vec<TileId> {
         let at = |level: u8| {
             let hashes = size.checked_shr(HEIGHT * u32::from(level)).unwrap_or(0);
-            (hashes % WIDTH > 0).then_some(TileId { level, number: hashes / WIDTH })
+            (!hashes.is_multiple_of(WIDTH)).then_some(TileId { level, number: hashes / WIDTH })
         };
         (0..8).filter_map(at).collect()
     }

@@ -71,7 +71,7 @@ fn what_was_cut_dropped_or_rewritten_is_found_one_by_one_too() {
     let cut = sealed(without_last(&scene, BRANCH), &log, false);
     assert_eq!(only(&verified(&cut, &nothing)), (Class::Tampered, "cut_tail", Some(BRANCH)));
     let other = Notary::of(&other_branch());
-    let rewritten = sealed(scene.clone(), &other, false);
+    let rewritten = sealed(scene, &other, false);
     let found = only(&verified(&rewritten, &nothing));
     assert_eq!(found, (Class::Tampered, "other_than_sealed", Some(BRANCH)));
 }
@@ -106,7 +106,7 @@ fn what_came_after_the_checkpoint_is_told_apart() {
 fn a_checkpoint_must_be_what_is_demanded() {
     let scene = Scene::new();
     let log = Notary::of(&scene);
-    let whole = sealed(scene.clone(), &log, true);
+    let whole = sealed(scene, &log, true);
     let later = Demand { after: Some(SEALED_AT.plus(1)), witnesses: 0, ..strict() };
     assert_eq!(only(&verified(&whole, &later)), (Class::Incomplete, "stale_checkpoint", None));
     // A rolled-back log whose owner signs it anew: the witness has not seen it since.
@@ -125,7 +125,7 @@ fn a_checkpoint_must_be_what_is_demanded() {
     assert_eq!(only(&verified(&whole, &other)), (Class::Untrusted, "log_origin", None));
 
     // A cosignature by somebody whom nobody trusts to watch counts for nothing.
-    let mut cosigned = whole.clone();
+    let mut cosigned = whole;
     let note = log.checkpoint().sign(&sealer()).unwrap();
     let note = note.cosign("witness.example", &stranger(), at_s + 60).unwrap();
     let note = note.cosign("sealer.example", &sealer(), at_s + 60).unwrap();
