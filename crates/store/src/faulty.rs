@@ -16,6 +16,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
+use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::news::Listening;
 use crate::outbox::{NoticeRow, Tried};
@@ -230,6 +231,10 @@ impl Store for FaultyStore {
 
     async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
         self.inner.blob(digest).await
+    }
+
+    fn epochs(&self) -> &dyn Epochs {
+        self.inner.epochs()
     }
 
     fn listen(&self) -> Listening {

@@ -7,6 +7,7 @@ mod accounts;
 pub mod chain;
 mod claims;
 pub mod clock;
+mod epoch;
 pub mod error;
 pub mod faulty;
 pub mod memory;
@@ -21,6 +22,7 @@ pub mod sqlite;
 
 pub use accounts::{Account, AccountRow, Draw, Drawn};
 pub use chain::{Chain, ChainError, Draft, Follow, Rehearsed, Written, as_of, read_entry};
+pub use epoch::{Epoch, Epochs, HeldListing, HeldRow, Opening, Release};
 pub use error::{AppendError, StoreError};
 pub use news::{Hearing, Listening, News};
 pub use outbox::{NoticeRow, Tried};

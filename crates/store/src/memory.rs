@@ -1,6 +1,8 @@
 //! The memory store: the port's semantics and nothing else. The others are compared with it, and
 //! the simulator runs on it.
 
+mod epochs;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,6 +20,7 @@ use gesta_core::time::{Day, UnixMs};
 use crate::accounts::{Account, AccountRow, Book, Draw, Drawn};
 use crate::claims::{self, Candidate};
 use crate::clock::Clock;
+use crate::epoch::{Epochs, HeldRow};
 use crate::error::{AppendError, StoreError};
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Outbox, Tried};
@@ -42,6 +45,9 @@ struct Tables {
     outbox: Outbox,
     effects: BTreeMap<(TrajectoryId, UnixMs, Digest), Signed<EffectReport>>,
     blobs: BTreeMap<Digest, Vec<u8>>,
+    /// The number, once it is not the first, and when it was opened.
+    epoch: (u64, UnixMs),
+    held: BTreeMap<TrajectoryId, HeldRow>,
 }
 
 struct Lease {
@@ -57,6 +63,7 @@ struct Chain {
     summary: Summary,
     parked: BTreeMap<StepId, Parked>,
     owner: Option<WorkerId>,
+    held: bool,
 }
 
 impl MemoryStore {
@@ -234,7 +241,7 @@ impl Store for MemoryStore {
             return Ok(false);
         }
         let Some(chain) = tables.trajectories.get_mut(&trajectory) else { return Ok(false) };
-        if chain.owner.is_none() && !chain.summary.status.ended() {
+        if chain.owner.is_none() && !chain.held && !chain.summary.status.ended() {
             chain.owner = Some(worker.clone());
         }
         Ok(chain.owner.as_ref() == Some(worker))
@@ -373,6 +380,10 @@ impl Store for MemoryStore {
         }
     }
 
+    fn epochs(&self) -> &dyn Epochs {
+        self
+    }
+
     fn listen(&self) -> Listening {
         self.bell.listen()
     }
@@ -392,7 +403,7 @@ impl Tables {
             return Ok(admitted.head());
         };
         let fenced = match admitted.fence() {
-            Fence::Attempt(attempt) => attempt == chain.summary.attempt,
+            Fence::Attempt(attempt) => attempt == chain.summary.attempt && !chain.held,
             Fence::Open => true,
         };
         if stands && fenced && admitted.expected() == Some(chain.head) {
@@ -433,6 +444,7 @@ impl Chain {
             summary: admitted.projection().summary.clone(),
             parked: BTreeMap::new(),
             owner: None,
+            held: false,
         };
         chain.extend(admitted);
         chain
@@ -464,7 +476,7 @@ impl Chain {
 
     fn has_work(&self, now: UnixMs) -> bool {
         let Summary { runnable, status, wake_at, .. } = &self.summary;
-        !status.ended() && (*runnable || wake_at.is_some_and(|at| at <= now))
+        !self.held && !status.ended() && (*runnable || wake_at.is_some_and(|at| at <= now))
     }
 
     fn row(&self, trajectory: TrajectoryId) -> TrajectoryRow {

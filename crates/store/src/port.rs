@@ -12,6 +12,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
+use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::news::Listening;
 use crate::outbox::{NoticeRow, Tried};
@@ -251,6 +252,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A blob, checked against its digest.
     async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// What it knows of being a copy.
+    fn epochs(&self) -> &dyn Epochs;
 
     /// Hears of what is added by others than the owner, reported to the inbox, or given back with
     /// something left to do. News may be missed; whoever listens also looks from time to time.

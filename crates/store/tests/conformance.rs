@@ -59,6 +59,10 @@ macro_rules! conformance {
             news_are_heard,
             effects_wait_in_the_inbox,
             blobs_are_found_by_their_content,
+            what_was_open_is_held_in_a_new_epoch,
+            what_is_held_takes_nothing_from_an_attempt,
+            a_release_is_said_once,
+            an_epoch_ends_every_lease,
             agrees_with_memory,
         }
     };

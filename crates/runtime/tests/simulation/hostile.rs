@@ -15,7 +15,7 @@ use gesta_core::sample::Dice;
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, NoticeRow, ParkedListing,
+    Account, AccountRow, AppendError, Draw, Drawn, Epochs, Listening, Listing, NoticeRow, ParkedListing,
     ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::time::Instant;
@@ -251,6 +251,10 @@ impl Store for Hostile {
 
     async fn retry_notices(&self) -> Result<u64, StoreError> {
         self.inner.retry_notices().await
+    }
+
+    fn epochs(&self) -> &dyn Epochs {
+        self.inner.epochs()
     }
 
     fn listen(&self) -> Listening {

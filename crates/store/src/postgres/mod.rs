@@ -7,6 +7,7 @@ mod accounts;
 mod append;
 mod batch;
 mod connect;
+mod epochs;
 mod fault;
 mod news;
 mod outbox;
@@ -40,6 +41,7 @@ use self::news::Herald;
 use self::rows::{bigint, limit};
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::claims;
+use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::news::{Listening, News, concerns_others};
 use crate::outbox::{NoticeRow, Tried};
@@ -84,6 +86,7 @@ const CLAIM_ONE: &str = "
     UPDATE trajectories AS t
     SET owner = $1, free_since = NULL, asleep_until = NULL
     WHERE t.trajectory = $2
+        AND NOT t.held
         AND t.status NOT IN ('completed', 'failed', 'cancelled')
         AND EXISTS (
             SELECT FROM workers WHERE worker = $1 AND lease_until >= clock_timestamp())
@@ -457,6 +460,10 @@ impl Store for PostgresStore {
         } else {
             Err(StoreError::DamagedBlob(digest))
         }
+    }
+
+    fn epochs(&self) -> &dyn Epochs {
+        self
     }
 
     fn listen(&self) -> Listening {

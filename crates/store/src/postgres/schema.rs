@@ -12,6 +12,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("V2__workers", include_str!("../../migrations/postgres/V2__workers.sql")),
     ("V3__accounts", include_str!("../../migrations/postgres/V3__accounts.sql")),
     ("V4__outbox", include_str!("../../migrations/postgres/V4__outbox.sql")),
+    ("V7__epochs", include_str!("../../migrations/postgres/V7__epochs.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 

@@ -7,6 +7,7 @@
 mod accounts;
 mod append;
 mod entries;
+mod epochs;
 mod fault;
 mod leases;
 mod open;
@@ -35,6 +36,7 @@ use self::readers::Readers;
 use self::writer::Writer;
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::clock::{self, Clock};
+use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Tried};
@@ -44,7 +46,7 @@ use crate::port::{
 use crate::rations::Ration;
 
 /// How many prepared statements a connection keeps: more than this store has.
-const CACHED_STATEMENTS: usize = 64;
+const CACHED_STATEMENTS: usize = 96;
 
 const TRAJECTORY: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
@@ -418,6 +420,10 @@ impl Store for SqliteStore {
             Some(bytes) if Digest::of(&bytes) != digest => Err(StoreError::DamagedBlob(digest)),
             other => Ok(other),
         }
+    }
+
+    fn epochs(&self) -> &dyn Epochs {
+        self
     }
 
     fn listen(&self) -> Listening {

@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/V2__workers.sql"),
     include_str!("../../migrations/sqlite/V3__accounts.sql"),
     include_str!("../../migrations/sqlite/V4__outbox.sql"),
+    include_str!("../../migrations/sqlite/V7__epochs.sql"),
 ];
 
 /// `PRAGMA application_id`: "Gest".
