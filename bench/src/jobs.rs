@@ -257,6 +257,7 @@ impl Scene {
             listener: None,
             spool: None,
             presence: None,
+            anchor: None,
             host: "bench".to_owned(),
         };
         Ok(Worker::start(setup).await?)

@@ -7,9 +7,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, budget, cancel, check, completions, confirm, demo, doctor, doubts, export,
-    freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, replay, resolve,
-    resume, run, show, signal, submit, tools, tree, verify, worker, workers, writ,
+    approvals, approve, backup, budget, cancel, check, completions, confirm, demo, doctor, doubts,
+    export, freeze, graph, help, init, jobs, keys, log, notices, policy, quarantine, release,
+    replay, resolve, restore, resume, run, show, signal, submit, tools, tree, verify, worker,
+    workers, writ,
 };
 use crate::session::Session;
 
@@ -133,6 +134,9 @@ pub(crate) enum Command {
     Replay(replay::Arguments),
     Verify(verify::Arguments),
     Export(export::Arguments),
+    Backup(backup::Arguments),
+    Restore(restore::Arguments),
+    Release(release::Arguments),
     Doctor(doctor::Arguments),
     Demo(demo::Arguments),
     Completions(completions::Arguments),
@@ -175,6 +179,9 @@ impl Command {
             Self::Replay(arguments) => replay::run(session, &arguments),
             Self::Verify(arguments) => verify::run(session, &arguments),
             Self::Export(arguments) => export::run(session, &arguments),
+            Self::Backup(arguments) => backup::run(session, &arguments),
+            Self::Restore(arguments) => restore::run(session, &arguments),
+            Self::Release(arguments) => release::run(session, &arguments),
             Self::Doctor(arguments) => doctor::run(session, &arguments),
             Self::Demo(arguments) => demo::run(session, &arguments),
             Self::Completions(arguments) => completions::run(session, &arguments),

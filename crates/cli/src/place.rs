@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use gesta_core::digest::Digest;
 use gesta_store::Store;
 
 use crate::problem::Problem;
@@ -69,14 +70,22 @@ impl Place {
     /// Where workers of this machine show that they are alive, if one machine is all there is, and
     /// where they keep what the store could not be told.
     pub(crate) fn of_workers(&self, workspace: &Path) -> (Option<PathBuf>, PathBuf) {
-        let beside = |path: &Path, what: &str| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(what);
-            PathBuf::from(name)
-        };
         match self {
             Self::Sqlite(path) => (Some(beside(path, ".workers")), beside(path, ".spool")),
             Self::Postgres { .. } => (None, workspace.join("gesta.spool")),
+        }
+    }
+
+    /// The file in which this machine's workers keep what the store has acknowledged. Of a database,
+    /// one for each that the workspace is used with.
+    pub(crate) fn anchor(&self, workspace: &Path) -> PathBuf {
+        match self {
+            Self::Sqlite(path) => beside(path, ".anchor"),
+            Self::Postgres { .. } => {
+                let place = Digest::of(self.to_string().as_bytes()).to_string();
+                let short = place.get(..8).unwrap_or(&place);
+                workspace.join(format!("gesta-{short}.anchor"))
+            }
         }
     }
 
@@ -129,6 +138,13 @@ impl Place {
         Problem::new(format!("cannot open `{self}`: this gesta was built without {what}"))
             .hint(format!("build it with `--features {feature}`"))
     }
+}
+
+/// The path with something added to its name.
+pub(crate) fn beside(path: &Path, what: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(what);
+    PathBuf::from(name)
 }
 
 /// How many threads work at once where work can be divided.

@@ -128,7 +128,8 @@ impl Workshop {
         let guardian = read(named.guardian.as_deref().unwrap_or(WORKER))?;
         let guardian = Some(guardian).filter(|guardian| guardian.id() != key.id());
         let spool = Some(Spool::new(spool));
-        let with = Belongings { name, host, listener, spool, presence, guardian };
+        let anchor = Some(self.place.anchor(&self.workspace.directory));
+        let with = Belongings { name, host, listener, spool, presence, anchor, guardian };
         Ok(self.home.start(key, with).await?)
     }
 }

@@ -2,7 +2,7 @@
 //! the one in hand. Nothing here decides; the pipeline asks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use gesta_core::amounts::Amounts;
@@ -30,6 +30,7 @@ use rpds::QueueSync;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::anchor::Anchor;
 use crate::budgets::{Budgets, Current};
 use crate::clock::Pulse;
 use crate::error::RunError;
@@ -116,6 +117,12 @@ pub(crate) struct Shared {
     pub(crate) spool: Option<crate::spool::Spool>,
     /// Workers of this machine that are dead, and when that was found.
     pub(crate) dead: Mutex<BTreeMap<WorkerId, UnixMs>>,
+    /// What is remembered of the store outside of it.
+    pub(crate) anchor: Option<Anchor>,
+    /// The epoch that the store was in at the start.
+    pub(crate) epoch: u64,
+    /// Why the store is not to be worked on any more.
+    pub(crate) unfit: OnceLock<RunError>,
 }
 
 impl Shared {
@@ -150,7 +157,24 @@ impl Shared {
             suspects: Mutex::default(),
             spool: None,
             dead: Mutex::default(),
+            anchor: None,
+            epoch: 1,
+            unfit: OnceLock::new(),
         }
+    }
+
+    /// The store has acknowledged an entry.
+    pub(crate) fn acknowledged(&self, entry: Option<&Entry>) {
+        if let (Some(anchor), Some(entry)) = (&self.anchor, entry) {
+            anchor.note(entry.payload().trajectory, entry.head());
+        }
+    }
+
+    /// The store is not the one that it was: nothing more is done here.
+    pub(crate) fn condemn(&self, why: RunError) {
+        tracing::error!(%why, "this worker stops");
+        let _first_counts = self.unfit.set(why);
+        self.work.notify_one();
     }
 
     /// The registry as last read.
@@ -288,7 +312,7 @@ impl Desk {
         if self.shared.options.sabotage == Some(crate::Sabotage::IgnoreFence) {
             return true;
         }
-        self.shared.pulse.held(self.lease)
+        self.shared.unfit.get().is_none() && self.shared.pulse.held(self.lease)
     }
 
     /// Whether something else is in force now than what the attempt names.

@@ -2,6 +2,7 @@
 //! proposals, how often each step was tried, signals that wait. A function of the entries alone, so
 //! any worker that reads the chain knows the same.
 
+mod restored;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use gesta_core::body::{
     Check, Compensation, ConfirmationMode, Delegation, DelegationResult, End, Mandate,
-    OnChildFailure, Origin, Plan, PlanStep, Proposal, Purpose, Rejection, Resolution,
+    OnChildFailure, Origin, Plan, PlanStep, Proposal, Purpose, Rejection, Resolution, Restored,
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
@@ -70,6 +71,9 @@ pub struct Facts {
     broken: Option<Arc<(StepId, Failing)>>,
     cancelled: Option<Arc<str>>,
     fruitless: u64,
+    restored: Option<Arc<Restored>>,
+    /// Steps of which it was found out since then what became of what may have been sent before.
+    since_restore: RedBlackTreeSetSync<StepId>,
 }
 
 /// The plan, its specifications read when they are first asked for.
@@ -169,7 +173,10 @@ impl Follow for Facts {
             },
             Body::Branch(branch) => self.mandate = Some(Arc::new(branch.mandate.clone())),
             Body::Plan(plan) => self.plan = Some(Arc::new(PlanFacts::new(plan))),
-            Body::Attempt(_) => self.attempted(),
+            Body::Attempt(attempt) => {
+                self.attempted();
+                attempt.restored.iter().for_each(|restored| self.goes_on(restored));
+            }
             Body::Confirmation(confirmation) => self.confirmation(confirmation, entry.id()),
             Body::Started(started) => self.started(&started.proposal, at),
             Body::PendingApproval(pending) => {
@@ -199,7 +206,10 @@ impl Follow for Facts {
                 self.held.insert_mut(step.clone(), self.held(step) + 1);
             }
             Body::Rejection(rejection) => self.rejection(rejection),
-            Body::Resolution(resolution) => self.resolution(resolution, entry),
+            Body::Resolution(resolution) => {
+                self.vouched(&resolution.step, entry);
+                self.resolution(resolution, entry);
+            }
             Body::Delegation(delegation) => self.hand(delegation, entry.id(), at),
             Body::DelegationResult(result) => self.child_ended(result),
             Body::Completed(_) | Body::Failed(_) | Body::Cancelled(_) => self.ended(entry),
@@ -390,8 +400,9 @@ impl Facts {
     fn started(&mut self, proposal: &Proposal, at: UnixMs) {
         self.ask(proposal);
         self.held.remove_mut(&proposal.step);
+        let first = self.first_sent(&proposal.step, at);
         self.change(&proposal.step, |asked| {
-            asked.first_sent.get_or_insert(at);
+            asked.first_sent.get_or_insert(first);
         });
         self.starts.enqueue_mut(at);
         if self.starts.len() > STARTS {

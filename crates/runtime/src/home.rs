@@ -72,6 +72,8 @@ pub struct Belongings {
     pub spool: Option<Spool>,
     /// Where workers of this machine show that they are alive.
     pub presence: Option<PathBuf>,
+    /// The file in which heads are kept that the store has acknowledged.
+    pub anchor: Option<PathBuf>,
     /// The key that signs decisions and permits, if it is another than the worker's.
     pub guardian: Option<PrivateKey>,
 }
@@ -158,7 +160,7 @@ impl Home {
 
     /// Starts a worker in this process.
     pub async fn start(&self, key: PrivateKey, with: Belongings) -> Result<Worker, RunError> {
-        let Belongings { name, host, listener, spool, presence, guardian } = with;
+        let Belongings { name, host, listener, spool, presence, anchor, guardian } = with;
         let setup = Setup {
             store: Arc::clone(&self.store),
             worker: worker_id(&name)?,
@@ -170,6 +172,7 @@ impl Home {
             listener,
             spool,
             presence,
+            anchor,
             host,
         };
         Worker::start(setup).await

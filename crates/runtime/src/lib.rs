@@ -1,6 +1,7 @@
 //! Gesta's runtime: the path of a call, the jobs that make calls, the workers that drive jobs, and
 //! the drivers that reach the tools.
 
+mod anchor;
 pub mod approvals;
 pub mod authority;
 mod budgets;
@@ -28,6 +29,7 @@ mod presence;
 mod probe;
 mod quarantine;
 pub mod replay;
+mod restored;
 mod rules;
 mod runner;
 #[cfg(feature = "sabotage")]
@@ -40,6 +42,7 @@ mod turn;
 mod verify;
 mod worker;
 
+pub use anchor::{Anchored, Unfit};
 pub use authority::{Keys, Unauthorised};
 pub use budgets::shortage;
 pub use desk::{COMPILER, Event, Listener};
@@ -50,6 +53,7 @@ pub use home::{Belongings, Home, Order, Outcome};
 pub use in_force::policies;
 pub use job_files::JobFiles;
 pub use options::Options;
+pub use presence::alive;
 pub use rules::{Foreseen, delta_of, foreseen};
 pub use runner::Left;
 #[cfg(feature = "sabotage")]

@@ -42,6 +42,7 @@ use crate::error::RunError;
 use crate::facts::Facts;
 use crate::limits::Slot;
 use crate::quarantine;
+use crate::restored;
 use crate::signer::Signer;
 use crate::tools::{Call, Reply, Tool};
 
@@ -78,6 +79,8 @@ pub(crate) struct Prepared {
     /// When the append was asked for: it is refused if the registry had changed by then.
     asked: Instant,
     hold: Option<Hold>,
+    /// Why it is not sent: it may have been, before the store was restored.
+    sent_before: Option<Failing>,
 }
 
 impl Prepared {
@@ -206,6 +209,7 @@ impl Prepared {
             slot: None,
             asked: self.asked,
             hold: None,
+            sent_before: None,
         }))
     }
 }
@@ -244,6 +248,8 @@ pub(crate) fn open(
     let timeout_ms = timeout_ms.unwrap_or(tool.manifest().timeout.ms());
     let until = (outside.dispatch_by, timeout_ms);
     let permit = permit(desk, draft, &proposal, &decision, tool, until, now)?;
+    let (facts, by) = (draft.view(), permit.doc().dispatch_by);
+    let sent_before = restored::may_have_happened(facts, draft.state(), tool, step, by);
 
     // 5. start.
     let generation = permit.doc().generation;
@@ -274,6 +280,7 @@ pub(crate) fn open(
         slot,
         asked: Instant::now(),
         hold,
+        sent_before,
     })))
 }
 
@@ -286,9 +293,10 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
     // that is frozen right here cannot send for longer than the permit allows for.
     let known = desk.knows_registry(prepared.asked).await;
     let begun = Instant::now();
-    let how = match known.and_then(|()| gate(&desk, &prepared)) {
-        Err(error) => How::TurnedAway(error),
-        Ok(()) => {
+    let how = match (prepared.sent_before.take(), known.and_then(|()| gate(&desk, &prepared))) {
+        (Some(error), _) => How::failed(Certainty::Unknown, error),
+        (None, Err(error)) => How::TurnedAway(error),
+        (None, Ok(())) => {
             cut::here("after_gate");
             // 7. dispatch: secrets are resolved in there and never come out.
             let deadline = begun + Duration::from_millis(prepared.timeout_ms);
@@ -472,7 +480,10 @@ fn permit(
         generation: step.map_or(1, |step| step.generation),
         idempotency_key: proposal.idempotency_key(desk.trajectory),
         key: desk.shared.guardian.id(),
-        recovery: before.map_or(manifest.recovery, |opened| opened.recovery),
+        recovery: before.map_or_else(
+            || restored::recovery(draft.view(), manifest.recovery),
+            |opened| opened.recovery,
+        ),
         reserve: manifest.cost,
         type_: Tag::default(),
     })

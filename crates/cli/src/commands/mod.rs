@@ -2,6 +2,7 @@
 
 pub(crate) mod approvals;
 pub(crate) mod approve;
+pub(crate) mod backup;
 pub(crate) mod budget;
 pub(crate) mod cancel;
 pub(crate) mod check;
@@ -22,8 +23,10 @@ pub(crate) mod log;
 pub(crate) mod notices;
 pub(crate) mod policy;
 pub(crate) mod quarantine;
+pub(crate) mod release;
 pub(crate) mod replay;
 pub(crate) mod resolve;
+pub(crate) mod restore;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod show;

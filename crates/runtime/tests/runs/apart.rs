@@ -14,7 +14,8 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
     Account, AccountRow, AppendError, Draw, Drawn, Epoch, Epochs, HeldListing, HeldRow, Listening,
-    Listing, NoticeRow, Opening, ParkedListing, ParkedRow, Profile, Ration, Release, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
+    Listing, NoticeRow, Opening, ParkedListing, ParkedRow, Profile, Ration, Release, Store,
+    StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;

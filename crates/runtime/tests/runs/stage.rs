@@ -57,6 +57,7 @@ impl Scene {
             listener: None,
             spool,
             presence: None,
+            anchor: None,
             host: "test".to_owned(),
         })
         .await

@@ -15,8 +15,9 @@ use gesta_core::sample::Dice;
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Epochs, Listening, Listing, NoticeRow, ParkedListing,
-    ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
+    Account, AccountRow, AppendError, Draw, Drawn, Epochs, Listening, Listing, NoticeRow,
+    ParkedListing, ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow,
+    Tried, WorkerRow,
 };
 use tokio::time::Instant;
 

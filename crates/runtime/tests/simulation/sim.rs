@@ -205,6 +205,7 @@ impl Life {
                 listener: crate::number("GESTA_SIM_SEED").map(|_| notes()),
                 spool: None,
                 presence: None,
+                anchor: None,
                 host: "simulation".to_owned(),
             };
             let mut process = JoinSet::new();

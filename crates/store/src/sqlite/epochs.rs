@@ -88,7 +88,7 @@ impl Epochs for SqliteStore {
     }
 }
 
-fn epoch(db: &Connection) -> Result<Epoch> {
+pub(super) fn epoch(db: &Connection) -> Result<Epoch> {
     db.prepare_cached(EPOCH)?.query_row([], |row| {
         Ok(Epoch {
             store: row.get(0).map(Digest::from_bytes)?,

@@ -6,6 +6,7 @@
 
 mod accounts;
 mod append;
+mod copy;
 mod entries;
 mod epochs;
 mod fault;
@@ -32,6 +33,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use rusqlite::{OptionalExtension as _, params};
 
+pub use self::copy::{Copied, check, copy};
 use self::readers::Readers;
 use self::writer::Writer;
 use crate::accounts::{Account, AccountRow, Draw, Drawn};

@@ -118,6 +118,18 @@ fn version(db: &Connection, options: &Options) -> rusqlite::Result<Version> {
     })
 }
 
+/// Refuses a file that is no store, or a newer program's.
+pub(super) fn known_version(db: &Connection, place: &str) -> Result<(), StoreError> {
+    let found = version(db, &Options::default()).map_err(|error| store_error(place, &error))?;
+    match check_version(place, found)? {
+        0 => Err(StoreError::Unreachable {
+            place: place.to_owned(),
+            why: "there is no store in it".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// The number of migrations that the file has had.
 fn check_version(place: &str, version: Version) -> Result<usize, StoreError> {
     let known = MIGRATIONS.len();
