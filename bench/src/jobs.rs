@@ -259,6 +259,7 @@ impl Scene {
             spool: None,
             vault: None,
             presence: None,
+            anchor: None,
             host: "bench".to_owned(),
         };
         Ok(Worker::start(setup).await?)

@@ -16,6 +16,7 @@ use gesta_store::{Chain, ParkedListing, Store, StoreError, TrajectoryRow};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::commands::release;
 use crate::interrupt::Interrupt;
 use crate::live::{Live, brief_id};
 use crate::workshop::Workshop;
@@ -79,6 +80,7 @@ pub(crate) fn drive(
 ) -> Result<Ending> {
     session.wait(Box::pin(async {
         workshop.openable(trajectory).await?;
+        release::is_free(&workshop.store, trajectory).await?;
         let interrupt = Interrupt::watch(workshop.options.grace_ms)?;
         let worker = workshop.start(None, Some(live.listener())).await?;
         let driving = Driving { worker: &worker, store: &workshop.store, trajectory, live };

@@ -45,6 +45,11 @@ impl<'a> Beside<'a> {
         Ok(Self { path, file: BufWriter::with_capacity(1 << 18, file) })
     }
 
+    /// Where it is meanwhile.
+    pub(crate) fn meanwhile(&self) -> &Path {
+        self.file.get_ref().path()
+    }
+
     /// What to write to.
     pub(crate) fn file(&mut self) -> &mut BufWriter<NamedTempFile> {
         &mut self.file

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use gesta_core::digest::Digest;
 use gesta_store::{DataKeys, Store};
 
 use crate::problem::Problem;
@@ -69,11 +70,6 @@ impl Place {
     /// Where workers of this machine show that they are alive, if one machine is all there is, and
     /// where they keep what the store could not be told.
     pub(crate) fn of_workers(&self, workspace: &Path) -> (Option<PathBuf>, PathBuf) {
-        let beside = |path: &Path, what: &str| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(what);
-            PathBuf::from(name)
-        };
         match self {
             Self::Sqlite(path) => (Some(beside(path, ".workers")), beside(path, ".spool")),
             Self::Postgres { .. } => (None, workspace.join("gesta.spool")),
@@ -108,6 +104,19 @@ impl Place {
             }
             #[cfg(not(feature = "postgres"))]
             Self::Postgres { .. } => Err(self.not_built("PostgreSQL", "postgres").into()),
+        }
+    }
+
+    /// The file in which this machine's workers keep what the store has acknowledged. Of a database,
+    /// one for each that the workspace is used with.
+    pub(crate) fn anchor(&self, workspace: &Path) -> PathBuf {
+        match self {
+            Self::Sqlite(path) => beside(path, ".anchor"),
+            Self::Postgres { .. } => {
+                let place = Digest::of(self.to_string().as_bytes()).to_string();
+                let short = place.get(..8).unwrap_or(&place);
+                workspace.join(format!("gesta-{short}.anchor"))
+            }
         }
     }
 
@@ -165,6 +174,13 @@ fn options(settings: &PostgresSettings) -> Result<gesta_store::postgres::Options
         password: settings.password()?.map(Into::into),
         ..default
     })
+}
+
+/// The path with something added to its name.
+pub(crate) fn beside(path: &Path, what: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(what);
+    PathBuf::from(name)
 }
 
 /// How many threads work at once where work can be divided.

@@ -131,7 +131,8 @@ impl Workshop {
         let guardian = Some(guardian).filter(|guardian| guardian.id() != key.id());
         let spool = Some(Spool::new(spool));
         let sealer = sealing::of(&self.workspace)?;
-        let with = Belongings { name, host, listener, spool, presence, guardian, sealer };
+        let anchor = Some(self.place.anchor(&self.workspace.directory));
+        let with = Belongings { name, host, listener, spool, presence, anchor, guardian, sealer };
         Ok(self.home.start(key, with).await?)
     }
 }

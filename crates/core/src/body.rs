@@ -141,6 +141,25 @@ pub struct Attempt {
     pub environment: Environment,
     /// Why: claimed, or reclaimed from a worker that is gone.
     pub note: String,
+    /// That it goes on in a restored copy, if this is the first attempt there.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Restored>,
+}
+
+/// A trajectory goes on in a copy of its store: calls may have been made that its chain does not know of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Restored {
+    /// Whether every call that may have happened waits for a person, whatever its tool declares.
+    pub ask: bool,
+    /// Who has let it go on.
+    pub by: Principal,
+    /// From when on things may have happened.
+    pub copied_at: UnixMs,
+    /// The epoch of the store, opened when the copy was put in place.
+    pub epoch: u64,
+    /// What they said to it.
+    pub note: String,
 }
 
 /// The barrier: once this is durable, the effect may have happened.

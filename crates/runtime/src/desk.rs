@@ -33,6 +33,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use self::sensitive::Opened;
+use crate::anchor::Anchor;
 use crate::budgets::{Budgets, Current};
 use crate::clock::Pulse;
 use crate::error::RunError;
@@ -124,6 +125,12 @@ pub(crate) struct Shared {
     pub(crate) vault: Option<Vault>,
     /// Workers of this machine that are dead, and when that was found.
     pub(crate) dead: Mutex<BTreeMap<WorkerId, UnixMs>>,
+    /// What is remembered of the store outside of it.
+    pub(crate) anchor: Option<Anchor>,
+    /// The epoch that the store was in at the start.
+    pub(crate) epoch: u64,
+    /// Why the store is not to be worked on any more.
+    pub(crate) unfit: OnceLock<RunError>,
 }
 
 impl Shared {
@@ -159,7 +166,24 @@ impl Shared {
             spool: None,
             vault: None,
             dead: Mutex::default(),
+            anchor: None,
+            epoch: 1,
+            unfit: OnceLock::new(),
         }
+    }
+
+    /// The store has acknowledged an entry.
+    pub(crate) fn acknowledged(&self, entry: Option<&Entry>) {
+        if let (Some(anchor), Some(entry)) = (&self.anchor, entry) {
+            anchor.note(entry.payload().trajectory, entry.head());
+        }
+    }
+
+    /// The store is not the one that it was: nothing more is done here.
+    pub(crate) fn condemn(&self, why: RunError) {
+        tracing::error!(%why, "this worker stops");
+        let _first_counts = self.unfit.set(why);
+        self.work.notify_one();
     }
 
     /// The registry as last read.
@@ -303,7 +327,7 @@ impl Desk {
         if self.shared.options.sabotage == Some(crate::Sabotage::IgnoreFence) {
             return true;
         }
-        self.shared.pulse.held(self.lease)
+        self.shared.unfit.get().is_none() && self.shared.pulse.held(self.lease)
     }
 
     /// Whether something else is in force now than what the attempt names.

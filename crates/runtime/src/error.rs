@@ -1,5 +1,6 @@
 //! Why a trajectory could not be driven, or a request not be carried out.
 
+use crate::anchor::Unfit;
 use crate::authority::Unauthorised;
 use gesta_core::digest::Digest;
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
@@ -243,6 +244,9 @@ pub enum RunError {
     /// A commitment that cannot be made.
     #[error(transparent)]
     Sensitive(#[from] SensitiveError),
+    /// The store is not the one that its workers remember.
+    #[error(transparent)]
+    Unfit(#[from] Box<Unfit>),
     /// A file of the worker could not be read or written.
     #[error("cannot use `{path}`: {why}")]
     File {
@@ -290,6 +294,12 @@ fn reachable_later(error: &StoreError) -> bool {
 impl From<AdmitError> for RunError {
     fn from(error: AdmitError) -> Self {
         Self::Chain(error.into())
+    }
+}
+
+impl From<Unfit> for RunError {
+    fn from(unfit: Unfit) -> Self {
+        Self::Unfit(Box::new(unfit))
     }
 }
 

@@ -3,6 +3,7 @@
 //! any worker that reads the chain knows the same.
 
 mod branch;
+mod restored;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use gesta_core::body::{
     Check, Compensation, ConfirmationMode, Delegation, DelegationResult, End, Mandate,
-    OnChildFailure, Origin, Plan, PlanStep, Proposal, Purpose, Rejection, Resolution,
+    OnChildFailure, Origin, Plan, PlanStep, Proposal, Purpose, Rejection, Resolution, Restored,
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
@@ -81,6 +82,9 @@ pub struct Facts {
     newest: u64,
     /// Whether any value of it is sensitive.
     sensitive: bool,
+    restored: Option<Arc<Restored>>,
+    /// Steps of which it was found out since then what became of what may have been sent before.
+    since_restore: RedBlackTreeSetSync<StepId>,
 }
 
 /// The plan, its specifications read when they are first asked for.
@@ -185,7 +189,10 @@ impl Follow for Facts {
             },
             Body::Branch(branch) => self.branched(branch),
             Body::Plan(plan) => self.plan = Some(Arc::new(PlanFacts::new(plan))),
-            Body::Attempt(_) => self.attempted(),
+            Body::Attempt(attempt) => {
+                self.attempted();
+                attempt.restored.iter().for_each(|restored| self.goes_on(restored));
+            }
             Body::Confirmation(confirmation) => self.confirmation(confirmation, entry.id()),
             Body::Started(started) => self.started(&started.proposal, at),
             Body::PendingApproval(pending) => {
@@ -219,7 +226,10 @@ impl Follow for Facts {
                 self.held.insert_mut(step.clone(), self.held(step) + 1);
             }
             Body::Rejection(rejection) => self.rejection(rejection),
-            Body::Resolution(resolution) => self.resolution(resolution, entry),
+            Body::Resolution(resolution) => {
+                self.vouched(&resolution.step, entry);
+                self.resolution(resolution, entry);
+            }
             Body::Delegation(delegation) => self.hand(delegation, entry.id(), at),
             Body::DelegationResult(result) => self.child_ended(result),
             Body::Completed(_) | Body::Failed(_) | Body::Cancelled(_) => self.ended(entry),
@@ -421,8 +431,9 @@ impl Facts {
     fn started(&mut self, proposal: &Proposal, at: UnixMs) {
         self.ask(proposal);
         self.held.remove_mut(&proposal.step);
+        let first = self.first_sent(&proposal.step, at);
         self.change(&proposal.step, |asked| {
-            asked.first_sent.get_or_insert(at);
+            asked.first_sent.get_or_insert(first);
         });
         self.starts.enqueue_mut(at);
         if self.starts.len() > STARTS {

@@ -78,6 +78,8 @@ pub struct Belongings {
     pub spool: Option<Spool>,
     /// Where workers of this machine show that they are alive.
     pub presence: Option<PathBuf>,
+    /// The file in which heads are kept that the store has acknowledged.
+    pub anchor: Option<PathBuf>,
     /// The key that signs decisions and permits, if it is another than the worker's.
     pub guardian: Option<PrivateKey>,
     /// Who seals what is new, if the worker does.
@@ -243,7 +245,7 @@ impl Home {
 
     /// Starts a worker in this process.
     pub async fn start(&self, key: PrivateKey, with: Belongings) -> Result<Worker, RunError> {
-        let Belongings { name, host, listener, spool, presence, guardian, sealer } = with;
+        let Belongings { name, host, listener, spool, presence, anchor, guardian, sealer } = with;
         let setup = Setup {
             store: Arc::clone(&self.store),
             worker: worker_id(&name)?,
@@ -257,6 +259,7 @@ impl Home {
             spool,
             vault: self.vault.clone(),
             presence,
+            anchor,
             host,
         };
         Worker::start(setup).await

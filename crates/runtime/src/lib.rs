@@ -1,6 +1,7 @@
 //! Gesta's runtime: the path of a call, the jobs that make calls, the workers that drive jobs, and
 //! the drivers that reach the tools.
 
+mod anchor;
 pub mod approvals;
 pub mod authority;
 mod branches;
@@ -33,6 +34,7 @@ mod probe;
 mod proofs;
 mod quarantine;
 pub mod replay;
+mod restored;
 mod rules;
 mod runner;
 #[cfg(feature = "sabotage")]
@@ -48,6 +50,7 @@ mod veil;
 mod verify;
 mod worker;
 
+pub use anchor::{Anchored, Unfit};
 pub use authority::{Keys, Unauthorised};
 pub use branches::{At, BranchOrder};
 pub use budgets::shortage;
@@ -60,6 +63,7 @@ pub use home::{Belongings, Home, Order, Outcome};
 pub use in_force::policies;
 pub use job_files::JobFiles;
 pub use options::Options;
+pub use presence::alive;
 pub use proofs::Prover;
 pub use rules::{Foreseen, delta_of, foreseen};
 pub use runner::Left;

@@ -43,6 +43,7 @@ use crate::examine::examine;
 use crate::facts::Facts;
 use crate::limits::Slot;
 use crate::quarantine;
+use crate::restored;
 use crate::signer::Signer;
 use crate::tools::{Call, Reply, Tool};
 use crate::veil::Veil;
@@ -80,6 +81,8 @@ pub(crate) struct Prepared {
     /// When the append was asked for: it is refused if the registry had changed by then.
     asked: Instant,
     hold: Option<Hold>,
+    /// Why it is not sent: it may have been, before the store was restored.
+    sent_before: Option<Failing>,
 }
 
 impl Prepared {
@@ -208,6 +211,7 @@ impl Prepared {
             slot: None,
             asked: self.asked,
             hold: None,
+            sent_before: None,
         }))
     }
 }
@@ -246,6 +250,8 @@ pub(crate) fn open(
     let timeout_ms = timeout_ms.unwrap_or(tool.manifest().timeout.ms());
     let until = (outside.dispatch_by, timeout_ms);
     let permit = permit(desk, draft, &proposal, &decision, tool, until, now)?;
+    let (facts, by) = (draft.view(), permit.doc().dispatch_by);
+    let sent_before = restored::may_have_happened(facts, draft.state(), tool, step, by);
 
     // 5. start.
     let generation = permit.doc().generation;
@@ -276,6 +282,7 @@ pub(crate) fn open(
         slot,
         asked: Instant::now(),
         hold,
+        sent_before,
     })))
 }
 
@@ -292,10 +299,15 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
         Err(error) => Err(error),
     };
     let begun = Instant::now();
-    let how = match opened.and_then(|opened| gate(&desk, &prepared).map(|()| opened)) {
-        Err(error) => How::TurnedAway(error),
-        Ok(Opened { unfit: Some(error), .. }) => How::failed(Certainty::DidNotHappen, error),
-        Ok(Opened { args, veil, .. }) => {
+    let sent_before = prepared.sent_before.take();
+    let may = opened.and_then(|opened| gate(&desk, &prepared).map(|()| opened));
+    let how = match (sent_before, may) {
+        (Some(error), _) => How::failed(Certainty::Unknown, error),
+        (None, Err(error)) => How::TurnedAway(error),
+        (None, Ok(Opened { unfit: Some(error), .. })) => {
+            How::failed(Certainty::DidNotHappen, error)
+        }
+        (None, Ok(Opened { args, veil, .. })) => {
             cut::here("after_gate");
             // 7. dispatch: secrets are resolved in there and never come out.
             let deadline = begun + Duration::from_millis(prepared.timeout_ms);
@@ -480,7 +492,10 @@ fn permit(
         generation: step.map_or(1, |step| step.generation),
         idempotency_key: proposal.idempotency_key(desk.trajectory),
         key: desk.shared.guardian.id(),
-        recovery: before.map_or(manifest.recovery, |opened| opened.recovery),
+        recovery: before.map_or_else(
+            || restored::recovery(draft.view(), manifest.recovery),
+            |opened| opened.recovery,
+        ),
         reserve: manifest.cost,
         type_: Tag::default(),
     })

@@ -67,6 +67,23 @@ impl Presence {
     }
 }
 
+/// The workers of a directory that are alive, by name.
+pub fn alive(directory: &Path) -> std::io::Result<Vec<String>> {
+    let listed = match fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed?,
+    };
+    let mut alive = Vec::new();
+    for entry in listed {
+        let entry = entry?;
+        let file = File::open(entry.path())?;
+        if matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) {
+            alive.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(alive)
+}
+
 impl Drop for Presence {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {

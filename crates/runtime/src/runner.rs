@@ -34,6 +34,7 @@ use crate::job::{OnCancel, Spec};
 use crate::pipeline::{self, Ended, How};
 use crate::probe::{self, Answer};
 use crate::quarantine;
+use crate::restored;
 use crate::turn::{Blobs, Lists, Made, Sealed, Turn};
 use crate::verify;
 use crate::worker;
@@ -127,6 +128,12 @@ async fn attempt(
     let lease = shared.pulse.lease();
     let store = Arc::clone(&shared.store);
     let mut chain = Chain::<Facts>::follow(store, trajectory).await?;
+    if let Some(anchor) = &shared.anchor
+        && let Err(unfit) = anchor.reaches(trajectory, chain.state().head())
+    {
+        shared.condemn(unfit.clone().into());
+        return Err(unfit.into());
+    }
     if chain.state().ended().is_some() {
         children::bring_back(&shared, &mut chain).await?;
         return Ok(Left::Ended);
@@ -216,18 +223,22 @@ async fn claim(
     chain: &mut Chain<Facts>,
     environment: Environment,
 ) -> Result<u64, RunError> {
+    let restored = restored::mark(shared, chain).await?;
     cut::here("before_claim");
     let written = chain
         .write(
             |draft| {
                 let attempt = draft.state().attempt() + 1;
-                let note = if attempt == 1 { "claimed" } else { "reclaimed" };
+                let note = match &restored {
+                    Some(by) => format!("released in epoch {} by {}", by.epoch, by.by),
+                    None if attempt == 1 => "claimed".to_owned(),
+                    None => "reclaimed".to_owned(),
+                };
                 let by = Author::Worker { attempt, worker: shared.worker.clone() };
                 let now = shared.pulse.now().max(draft.state().at());
                 let died = draft.state().owner().and_then(|owner| shared.died(owner));
                 let died = died.map(|died| died.min(now));
-                let note = note.to_owned();
-                let body = Attempt { died, environment, note };
+                let body = Attempt { died, environment, note, restored: restored.clone() };
                 let body = Body::Attempt(Box::new(body));
                 draft.push(now, by, body)?;
                 Ok::<_, RunError>(attempt)
@@ -236,6 +247,7 @@ async fn claim(
         )
         .await?;
     cut::here("after_claim");
+    shared.acknowledged(written.entries.last());
     for entry in written.entries {
         shared.tell(|| Event::Entry(Arc::new(entry)));
     }
@@ -386,6 +398,7 @@ impl Runner {
         // Durable. What was to be settled is; what was prepared may be dispatched.
         let (holds, starts) = (!written.entries.is_empty(), !written.made.prepared.is_empty());
         cut::append("after", holds, settles, starts);
+        desk.shared.acknowledged(written.entries.last());
         for entry in written.entries {
             desk.shared.tell(|| Event::Entry(Arc::new(entry)));
         }

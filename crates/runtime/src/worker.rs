@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use gesta_core::document::Environment;
@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::anchor::{self, Anchor};
 use crate::budgets::{self, Budgets};
 use crate::clock::Pulse;
 use crate::desk::{COMPILER, Event, Listener, Shared};
@@ -69,6 +70,8 @@ pub struct Setup {
     pub vault: Option<Vault>,
     /// Where workers of this machine show that they are alive.
     pub presence: Option<PathBuf>,
+    /// The file in which heads are kept that the store has acknowledged.
+    pub anchor: Option<PathBuf>,
     /// What this machine is called, for people.
     pub host: String,
 }
@@ -97,6 +100,12 @@ impl Worker {
         let key = Signer::new(&key)?;
         let presence = setup.presence.as_ref().map(|directory| Presence::begin(directory, &worker));
         let presence = presence.transpose()?.map(Arc::new);
+        // After the sign of life: whoever restores looks for one once the anchor says so.
+        let epoch = anchor::fit(&*store).await?.number;
+        let anchor = match setup.anchor {
+            Some(path) => Some(Anchor::weigh(path, &*store).await?),
+            None => None,
+        };
         let rules = Rules::of_all(&catalogue)?;
         let sent = Instant::now();
         let profile = profile(&catalogue, setup.host);
@@ -132,6 +141,9 @@ impl Worker {
             spool,
             vault: setup.vault,
             dead: Mutex::default(),
+            anchor,
+            epoch,
+            unfit: OnceLock::new(),
         });
         bury(&shared, presence.as_deref()).await;
         let read = Arc::new(Notify::new());
@@ -159,6 +171,9 @@ impl Worker {
         let mut unanswered = false;
         let mut distrusted = false;
         loop {
+            if let Some(unfit) = shared.unfit.get() {
+                return Err(unfit.clone());
+            }
             let stopping = *stop.borrow();
             if stopping && driven.is_empty() {
                 return self.retire().await;
@@ -246,6 +261,7 @@ impl Worker {
     /// Ends the lease and gives everything back.
     pub async fn retire(&self) -> Result<(), RunError> {
         self.beside.iter().for_each(JoinHandle::abort);
+        keep_anchor(&self.shared).await;
         limits::give_back(&self.shared).await;
         budgets::give_back(&self.shared).await;
         self.shared.store.retire(&self.shared.worker).await?;
@@ -366,7 +382,33 @@ async fn beat(shared: Arc<Shared>, profile: Profile, presence: Option<Arc<Presen
             Ok(Err(error)) => tracing::warn!(%error, "a heartbeat failed"),
             Err(_) => tracing::warn!("a heartbeat was not answered in time"),
         }
+        weigh_again(&shared).await;
         bury(&shared, presence.as_deref()).await;
+    }
+}
+
+/// Looks whether the store is still the one that it was, and keeps what it has acknowledged since.
+async fn weigh_again(shared: &Arc<Shared>) {
+    let Some(anchor) = &shared.anchor else { return };
+    match anchor.still_fits(&*shared.store).await {
+        Ok(()) => keep_anchor(shared).await,
+        Err(error @ RunError::Unfit(_)) => shared.condemn(error),
+        Err(error) => tracing::warn!(%error, "the store cannot be compared with its anchor"),
+    }
+}
+
+/// Writes the anchor. What is not written now is written with the next heartbeat.
+async fn keep_anchor(shared: &Arc<Shared>) {
+    if shared.anchor.is_none() || shared.unfit.get().is_some() {
+        return;
+    }
+    let sharing = Arc::clone(shared);
+    let kept = tokio::task::spawn_blocking(move || sharing.anchor.as_ref().map(Anchor::keep));
+    match kept.await {
+        Ok(Some(Err(error @ RunError::Unfit(_)))) => shared.condemn(error),
+        Ok(Some(Err(error))) => tracing::warn!(%error, "the anchor cannot be written"),
+        Ok(_) => {}
+        Err(error) => tracing::error!(%error, "writing the anchor died"),
     }
 }
 

@@ -17,6 +17,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
+use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
 use crate::news::Listening;
@@ -236,6 +237,10 @@ impl Store for FaultyStore {
 
     fn log(&self) -> &dyn LogStore {
         self
+    }
+
+    fn epochs(&self) -> &dyn Epochs {
+        self.inner.epochs()
     }
 
     fn listen(&self) -> Listening {

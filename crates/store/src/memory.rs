@@ -1,6 +1,7 @@
 //! The memory store: the port's semantics and nothing else. The others are compared with it, and
 //! the simulator runs on it.
 
+mod epochs;
 mod log;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use gesta_core::time::{Day, UnixMs};
 use crate::accounts::{Account, AccountRow, Book, Draw, Drawn};
 use crate::claims::{self, Candidate};
 use crate::clock::Clock;
+use crate::epoch::{Epochs, HeldRow};
 use crate::error::{AppendError, StoreError};
 use crate::log::LogStore;
 use crate::news::{self, Bell, Listening, News};
@@ -46,6 +48,9 @@ struct Tables {
     effects: BTreeMap<(TrajectoryId, UnixMs, Digest), Signed<EffectReport>>,
     blobs: BTreeMap<Digest, Vec<u8>>,
     log: log::Log,
+    /// The number, once it is not the first, and when it was opened.
+    epoch: (u64, UnixMs),
+    held: BTreeMap<TrajectoryId, HeldRow>,
 }
 
 struct Lease {
@@ -61,6 +66,7 @@ struct Chain {
     summary: Summary,
     parked: BTreeMap<StepId, Parked>,
     owner: Option<WorkerId>,
+    held: bool,
 }
 
 impl MemoryStore {
@@ -238,7 +244,7 @@ impl Store for MemoryStore {
             return Ok(false);
         }
         let Some(chain) = tables.trajectories.get_mut(&trajectory) else { return Ok(false) };
-        if chain.owner.is_none() && !chain.summary.status.ended() {
+        if chain.owner.is_none() && !chain.held && !chain.summary.status.ended() {
             chain.owner = Some(worker.clone());
         }
         Ok(chain.owner.as_ref() == Some(worker))
@@ -381,6 +387,10 @@ impl Store for MemoryStore {
         self
     }
 
+    fn epochs(&self) -> &dyn Epochs {
+        self
+    }
+
     fn listen(&self) -> Listening {
         self.bell.listen()
     }
@@ -400,7 +410,7 @@ impl Tables {
             return Ok(admitted.head());
         };
         let fenced = match admitted.fence() {
-            Fence::Attempt(attempt) => attempt == chain.summary.attempt,
+            Fence::Attempt(attempt) => attempt == chain.summary.attempt && !chain.held,
             Fence::Open => true,
         };
         if stands && fenced && admitted.expected() == Some(chain.head) {
@@ -441,6 +451,7 @@ impl Chain {
             summary: admitted.projection().summary.clone(),
             parked: BTreeMap::new(),
             owner: None,
+            held: false,
         };
         chain.extend(admitted);
         chain
@@ -472,7 +483,7 @@ impl Chain {
 
     fn has_work(&self, now: UnixMs) -> bool {
         let Summary { runnable, status, wake_at, .. } = &self.summary;
-        !status.ended() && (*runnable || wake_at.is_some_and(|at| at <= now))
+        !self.held && !status.ended() && (*runnable || wake_at.is_some_and(|at| at <= now))
     }
 
     fn row(&self, trajectory: TrajectoryId) -> TrajectoryRow {

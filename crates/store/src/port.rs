@@ -12,6 +12,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
+use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::LogStore;
 use crate::news::Listening;
@@ -255,6 +256,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// The transparency log of these chains.
     fn log(&self) -> &dyn LogStore;
+
+    /// What it knows of being a copy.
+    fn epochs(&self) -> &dyn Epochs;
 
     /// Hears of what is added by others than the owner, reported to the inbox, or given back with
     /// something left to do. News may be missed; whoever listens also looks from time to time.

@@ -63,6 +63,10 @@ macro_rules! conformance {
             a_log_is_never_forked,
             checkpoints_are_cosigned,
             nodes_of_the_map_are_forgotten_in_time,
+            what_was_open_is_held_in_a_new_epoch,
+            what_is_held_takes_nothing_from_an_attempt,
+            a_release_is_said_once,
+            an_epoch_ends_every_lease,
             agrees_with_memory,
         }
     };

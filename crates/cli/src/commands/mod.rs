@@ -2,6 +2,7 @@
 
 pub(crate) mod approvals;
 pub(crate) mod approve;
+pub(crate) mod backup;
 pub(crate) mod branch;
 pub(crate) mod budget;
 pub(crate) mod cancel;
@@ -29,8 +30,10 @@ pub(crate) mod policy;
 pub(crate) mod proof;
 pub(crate) mod quarantine;
 pub(crate) mod receipt;
+pub(crate) mod release;
 pub(crate) mod replay;
 pub(crate) mod resolve;
+pub(crate) mod restore;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod seal;

@@ -53,6 +53,7 @@ pub(crate) async fn fill(store: &Arc<dyn Store>) -> TrustRoot {
         died: None,
         environment: gesta_core::sample::environment(),
         note: UNSEEN.to_owned(),
+        restored: None,
     }));
     let by = sample::author(session.state(), Act::Attempt).unwrap();
     session.push(EPOCH, by, claim).unwrap();

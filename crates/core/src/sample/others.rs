@@ -47,6 +47,7 @@ impl Cast {
                 died: None,
                 environment: environment(),
                 note: "claimed".to_owned(),
+                restored: None,
             }))),
             Act::Start => self.started(state, step, now, dice),
             Act::CommitEffect => self.commit_effect(state, step, now),

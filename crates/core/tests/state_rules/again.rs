@@ -82,6 +82,7 @@ fn reclaim(died: Option<UnixMs>) -> Body {
         died,
         environment: gesta_core::sample::environment(),
         note: "reclaimed".to_owned(),
+        restored: None,
     }))
 }
 

@@ -149,6 +149,7 @@ fn attempt() -> Body {
         died: None,
         environment: gesta_core::sample::environment(),
         note: String::new(),
+        restored: None,
     }))
 }
 

@@ -99,6 +99,7 @@ fn a_registry_holds_registrations_and_nothing_else() {
         died: None,
         environment: gesta_core::sample::environment(),
         note: String::new(),
+        restored: None,
     }));
     scene.refuses_by(by_worker(1), attempt, wrong());
     scene.refuses_by(by_worker(0), session.body(Act::Start, "a"), wrong());

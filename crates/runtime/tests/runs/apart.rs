@@ -13,9 +13,9 @@ use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, LogStore, NoticeRow,
-    ParkedListing, ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow,
-    Tried, WorkerRow,
+    Account, AccountRow, AppendError, Draw, Drawn, Epoch, Epochs, HeldListing, HeldRow, Listening,
+    Listing, LogStore, NoticeRow, Opening, ParkedListing, ParkedRow, Profile, Ration, Release,
+    Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -234,8 +234,37 @@ impl Store for Apart {
         self.inner.log()
     }
 
+    fn epochs(&self) -> &dyn Epochs {
+        self
+    }
+
     fn listen(&self) -> Listening {
         let _inside = self.runtime.as_ref().map(Runtime::enter);
         self.inner.listen()
+    }
+}
+
+#[async_trait]
+impl Epochs for Apart {
+    async fn epoch(&self) -> Result<Epoch, StoreError> {
+        apart!(self, store => store.epochs().epoch())
+    }
+
+    async fn open_epoch(&self, opening: &Opening) -> Result<Epoch, StoreError> {
+        let opening = opening.clone();
+        apart!(self, store => store.epochs().open_epoch(&opening))
+    }
+
+    async fn held(&self, listing: HeldListing, max: usize) -> Result<Vec<HeldRow>, StoreError> {
+        apart!(self, store => store.epochs().held(listing, max))
+    }
+
+    async fn held_one(&self, id: TrajectoryId) -> Result<Option<HeldRow>, StoreError> {
+        apart!(self, store => store.epochs().held_one(id))
+    }
+
+    async fn let_go(&self, id: TrajectoryId, release: &Release) -> Result<bool, StoreError> {
+        let release = release.clone();
+        apart!(self, store => store.epochs().let_go(id, &release))
     }
 }

@@ -137,7 +137,7 @@ async fn what_was_in_force_must_be_at_hand() {
     let trajectory = forged(&scene, |admission, by| {
         let Author::Worker { attempt, worker } = by else { panic!() };
         let environment = Environment { config: lost, policy: lost, tools: lost };
-        let body = Attempt { died: None, environment, note: "claimed".to_owned() };
+        let body = Attempt { died: None, environment, note: "claimed".to_owned(), restored: None };
         let by = Author::Worker { attempt: attempt + 1, worker };
         admission.push(now, by, Body::Attempt(Box::new(body))).unwrap();
     })

@@ -59,6 +59,7 @@ impl Scene {
             spool,
             vault: None,
             presence: None,
+            anchor: None,
             host: "test".to_owned(),
         })
         .await

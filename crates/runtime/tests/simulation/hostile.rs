@@ -15,7 +15,7 @@ use gesta_core::sample::Dice;
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Listening, Listing, LogStore, NoticeRow,
+    Account, AccountRow, AppendError, Draw, Drawn, Epochs, Listening, Listing, LogStore, NoticeRow,
     ParkedListing, ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow,
     Tried, WorkerRow,
 };
@@ -256,6 +256,10 @@ impl Store for Hostile {
 
     fn log(&self) -> &dyn LogStore {
         self.inner.log()
+    }
+
+    fn epochs(&self) -> &dyn Epochs {
+        self.inner.epochs()
     }
 
     fn listen(&self) -> Listening {

@@ -207,6 +207,7 @@ impl Life {
                 spool: None,
                 vault: None,
                 presence: None,
+                anchor: None,
                 host: "simulation".to_owned(),
             };
             let mut process = JoinSet::new();

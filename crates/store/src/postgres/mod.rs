@@ -8,6 +8,7 @@ mod append;
 mod batch;
 mod connect;
 mod data_keys;
+mod epochs;
 mod fault;
 mod log;
 mod news;
@@ -43,6 +44,7 @@ use self::news::Herald;
 use self::rows::{bigint, limit};
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::claims;
+use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::LogStore;
 use crate::news::{Listening, News, concerns_others};
@@ -88,6 +90,7 @@ const CLAIM_ONE: &str = "
     UPDATE trajectories AS t
     SET owner = $1, free_since = NULL, asleep_until = NULL
     WHERE t.trajectory = $2
+        AND NOT t.held
         AND t.status NOT IN ('completed', 'failed', 'cancelled')
         AND EXISTS (
             SELECT FROM workers WHERE worker = $1 AND lease_until >= clock_timestamp())
@@ -464,6 +467,10 @@ impl Store for PostgresStore {
     }
 
     fn log(&self) -> &dyn LogStore {
+        self
+    }
+
+    fn epochs(&self) -> &dyn Epochs {
         self
     }
 

@@ -128,7 +128,7 @@ pub(super) fn effect(row: &Row) -> Result<Signed<EffectReport>, StoreError> {
     })
 }
 
-fn time(row: &Row, column: &str) -> Result<Option<UnixMs>, StoreError> {
+pub(super) fn time(row: &Row, column: &str) -> Result<Option<UnixMs>, StoreError> {
     let at: Option<i64> = get(row, column)?;
     at.map(u64::try_from).transpose().map_err(|_| damaged(column)).map(|at| at.map(UnixMs))
 }

@@ -13,6 +13,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("V3__accounts", include_str!("../../migrations/postgres/V3__accounts.sql")),
     ("V4__outbox", include_str!("../../migrations/postgres/V4__outbox.sql")),
     ("V5__log", include_str!("../../migrations/postgres/V5__log.sql")),
+    ("V6__epochs", include_str!("../../migrations/postgres/V6__epochs.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 

@@ -17,11 +17,12 @@ const BEGIN_TRAJECTORY: &str = "
     ON CONFLICT (trajectory) DO NOTHING";
 
 /// The fence is implied by the head, since a newer attempt is a newer head; it is checked all the same.
+/// What is held takes nothing from an attempt.
 const MOVE_HEAD: &str = "
     UPDATE trajectories SET head_seq = :head_seq, head_id = :head_id, attempt = :attempt,
         runnable = :runnable, wake_at = :wake_at, changed_at = :changed_at
     WHERE trajectory = :trajectory AND head_seq = :expected_seq AND head_id = :expected_id
-        AND (:fence IS NULL OR attempt = :fence)";
+        AND (:fence IS NULL OR (attempt = :fence AND held = 0))";
 
 /// Apart, because SQLite rewrites an index for every update that names its column.
 const SET_STATUS: &str = "

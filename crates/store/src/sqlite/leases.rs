@@ -32,7 +32,7 @@ const HAS_LEASE: &str = "SELECT 1 FROM workers WHERE worker = ?1";
 const CLAIM: &str = "UPDATE trajectories SET owner = ?1 WHERE trajectory = ?2";
 const CLAIM_FREE: &str = "
     UPDATE trajectories SET owner = ?1 WHERE trajectory = ?2 AND (owner IS NULL OR owner = ?1)
-        AND status NOT IN ('completed', 'failed', 'cancelled')";
+        AND held = 0 AND status NOT IN ('completed', 'failed', 'cancelled')";
 const RELEASE: &str = "
     UPDATE trajectories SET owner = NULL WHERE trajectory = ?2 AND owner = ?1
     RETURNING runnable AND status NOT IN ('completed', 'failed', 'cancelled')";
@@ -50,24 +50,24 @@ const RETIRE: &str = "DELETE FROM workers WHERE worker = ?1";
 /// The next queue. `INDEXED BY` makes it an error, and not a slow query, should an index stop fitting.
 const READY_QUEUE: &str = "
     SELECT rank, tenant, tools FROM trajectories INDEXED BY trajectories_ready
-    WHERE owner IS NULL AND runnable = 1 AND status NOT IN ('completed', 'failed', 'cancelled')
+    WHERE owner IS NULL AND held = 0 AND runnable = 1 AND status NOT IN ('completed', 'failed', 'cancelled')
         AND (rank, tenant, tools) > (?1, ?2, ?3)
     ORDER BY rank, tenant, tools LIMIT 1";
 const ASLEEP_QUEUE: &str = "
     SELECT rank, tenant, tools FROM trajectories INDEXED BY trajectories_asleep
-    WHERE owner IS NULL AND runnable = 0 AND wake_at IS NOT NULL
+    WHERE owner IS NULL AND held = 0 AND runnable = 0 AND wake_at IS NOT NULL
         AND status NOT IN ('completed', 'failed', 'cancelled')
         AND (rank, tenant, tools) > (?1, ?2, ?3)
     ORDER BY rank, tenant, tools LIMIT 1";
 /// The first of a queue.
 const READY: &str = "
     SELECT rank, tenant, changed_at, trajectory FROM trajectories INDEXED BY trajectories_ready
-    WHERE owner IS NULL AND runnable = 1 AND status NOT IN ('completed', 'failed', 'cancelled')
+    WHERE owner IS NULL AND held = 0 AND runnable = 1 AND status NOT IN ('completed', 'failed', 'cancelled')
         AND rank = ?1 AND tenant = ?2 AND tools = ?3 AND ?5 >= 0
     ORDER BY changed_at, trajectory LIMIT ?4";
 const ASLEEP: &str = "
     SELECT rank, tenant, changed_at, trajectory FROM trajectories INDEXED BY trajectories_asleep
-    WHERE owner IS NULL AND runnable = 0 AND wake_at IS NOT NULL AND wake_at <= ?5
+    WHERE owner IS NULL AND held = 0 AND runnable = 0 AND wake_at IS NOT NULL AND wake_at <= ?5
         AND status NOT IN ('completed', 'failed', 'cancelled')
         AND rank = ?1 AND tenant = ?2 AND tools = ?3
     ORDER BY changed_at, trajectory LIMIT ?4";

@@ -6,8 +6,10 @@
 
 mod accounts;
 mod append;
+mod copy;
 mod data_keys;
 mod entries;
+mod epochs;
 mod fault;
 mod leases;
 mod log;
@@ -33,11 +35,13 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use rusqlite::{OptionalExtension as _, params};
 
+pub use self::copy::{Copied, check, copy};
 pub use self::data_keys::SqliteDataKeys;
 use self::readers::Readers;
 use self::writer::Writer;
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
 use crate::clock::{self, Clock};
+use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::LogStore;
 use crate::news::{self, Bell, Listening, News};
@@ -425,6 +429,10 @@ impl Store for SqliteStore {
     }
 
     fn log(&self) -> &dyn LogStore {
+        self
+    }
+
+    fn epochs(&self) -> &dyn Epochs {
         self
     }
 

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/V3__accounts.sql"),
     include_str!("../../migrations/sqlite/V4__outbox.sql"),
     include_str!("../../migrations/sqlite/V5__log.sql"),
+    include_str!("../../migrations/sqlite/V6__epochs.sql"),
 ];
 
 /// `PRAGMA application_id`: "Gest".
@@ -116,6 +117,18 @@ fn version(db: &Connection, options: &Options) -> rusqlite::Result<Version> {
             _ => Version::Foreign,
         })
     })
+}
+
+/// Refuses a file that is no store, or a newer program's.
+pub(super) fn known_version(db: &Connection, place: &str) -> Result<(), StoreError> {
+    let found = version(db, &Options::default()).map_err(|error| store_error(place, &error))?;
+    match check_version(place, found)? {
+        0 => Err(StoreError::Unreachable {
+            place: place.to_owned(),
+            why: "there is no store in it".to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The number of migrations that the file has had.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
-use gesta_core::ids::{Tenant, ToolName, TrajectoryId, WorkerId};
+use gesta_core::ids::{Principal, Tenant, ToolName, TrajectoryId, WorkerId};
 use gesta_core::json::Canon;
 use gesta_core::projection::{Parked, ParkedOn, Status, Summary, TrajectoryKind};
 use gesta_core::signed::Signed;
@@ -75,6 +75,11 @@ pub(super) fn trajectory_id(row: &Row<'_>, at: usize) -> Result<TrajectoryId> {
 pub(super) fn tools(row: &Row<'_>, at: usize) -> Result<Vec<ToolName>> {
     claims::split(row.get_ref(at)?.as_str()?)
         .ok_or_else(|| unreadable(at, Type::Text, "it holds no names of tools"))
+}
+
+/// Reads a principal.
+pub(super) fn principal(row: &Row<'_>, at: usize) -> Result<Principal> {
+    name(at, row.get_ref(at)?.as_str()?)
 }
 
 /// Reads a worker's id.

@@ -82,6 +82,7 @@ impl Job {
                 died: None,
                 environment: gesta_core::sample::environment(),
                 note: "claimed".to_owned(),
+                restored: None,
             }))],
         )
     }

@@ -40,13 +40,13 @@ moved AS (
         rank = w.rank,
         tools = w.tools,
         owner = CASE WHEN NOT w.ended THEN t.owner END,
-        free_since = CASE WHEN t.owner IS NULL AND w.runnable AND NOT w.ended THEN w.changed_at END,
-        asleep_until = CASE WHEN t.owner IS NULL AND NOT w.runnable AND NOT w.ended THEN w.wake_at END
+        free_since = CASE WHEN t.owner IS NULL AND NOT t.held AND w.runnable AND NOT w.ended THEN w.changed_at END,
+        asleep_until = CASE WHEN t.owner IS NULL AND NOT t.held AND NOT w.runnable AND NOT w.ended THEN w.wake_at END
     FROM want AS w
     WHERE t.trajectory = w.trajectory
         AND t.head_seq = w.expected_seq
         AND t.head_id = w.expected_id
-        AND (w.fence IS NULL OR t.attempt = w.fence)
+        AND (w.fence IS NULL OR (t.attempt = w.fence AND NOT t.held))
         AND (w.under IS NULL OR (w.under_seq, w.under_id) IN (
             SELECT r.head_seq, r.head_id FROM trajectories AS r WHERE r.trajectory = w.under
         ))

@@ -131,6 +131,7 @@ chosen AS MATERIALIZED (
     FROM ordered AS o
     JOIN trajectories AS t ON t.trajectory = o.trajectory
     WHERE (t.owner IS NULL OR t.owner = ANY (ARRAY(SELECT worker FROM lapsed)))
+        AND NOT t.held
         AND t.status NOT IN ('completed', 'failed', 'cancelled')
         AND (t.runnable OR t.wake_at <= (SELECT ms FROM clock))
         AND string_to_array(t.tools, ' ') <@ (SELECT tools FROM me)

@@ -14,8 +14,8 @@ WITH same AS (
         rank = $20::smallint,
         tools = $21::text,
         owner = CASE WHEN NOT $13::boolean THEN t.owner END,
-        free_since = CASE WHEN t.owner IS NULL AND $9 AND NOT $13 THEN $12::bigint END,
-        asleep_until = CASE WHEN t.owner IS NULL AND NOT $9 AND NOT $13 THEN $10::bigint END
+        free_since = CASE WHEN t.owner IS NULL AND NOT t.held AND $9 AND NOT $13 THEN $12::bigint END,
+        asleep_until = CASE WHEN t.owner IS NULL AND NOT t.held AND NOT $9 AND NOT $13 THEN $10::bigint END
     WHERE t.trajectory = $1 AND t.head_seq = $2 AND t.head_id = $3
     RETURNING t.trajectory
 ),

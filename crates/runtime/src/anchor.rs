@@ -1,0 +1,316 @@
+//! The anchor: a file outside the store in which workers keep heads that the store has acknowledged. A
+//! store that is behind it has forgotten something: an older copy was put in its place, and whoever drove
+//! it would do again what was done since.
+//!
+//! Heads are noted in memory as they are acknowledged and written with the heartbeat and at the end, so
+//! what was acknowledged since a dead worker's last heartbeat may be missing. Only the newest are kept: a
+//! store that was set back as a whole lacks the newest of all.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::entry::Head;
+use gesta_core::ids::TrajectoryId;
+use gesta_store::{Epoch, Store};
+
+use crate::error::RunError;
+
+/// How many heads are kept.
+const KEPT: usize = 256;
+/// The first line of the file.
+const TITLE: &str = "gesta anchor 0";
+
+/// Why a store is not to be worked on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    /// A head that was acknowledged is not there.
+    #[error(
+        "the store is behind its anchor `{anchor}`: {trajectory} was at entry {} ({}), and the store has {}; an older copy was put in its place, and working on it would repeat what was done since. `gesta restore --in-place` opens a new epoch in which nothing goes on until it is released",
+        known.seq, known.id, found.map_or_else(|| "nothing of it".to_owned(), |head| format!("entry {} ({})", head.seq, head.id))
+    )]
+    Behind {
+        /// The anchor.
+        anchor: String,
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// What was acknowledged.
+        known: Head,
+        /// What is there.
+        found: Option<Head>,
+    },
+    /// The anchor knows of a later epoch.
+    #[error(
+        "the store is in epoch {found}, and its anchor `{anchor}` in epoch {known}: it is a copy from before a restore, or a restore was cut short. `gesta restore` puts a backup in its place, `gesta restore --in-place` goes on with this copy"
+    )]
+    OlderEpoch {
+        /// The anchor.
+        anchor: String,
+        /// The anchor's.
+        known: u64,
+        /// The store's.
+        found: u64,
+    },
+    /// The anchor is of another store.
+    #[error(
+        "the anchor `{anchor}` belongs to another store: what it remembers is not in this one. If this store is meant to be here, `gesta restore --in-place` makes it the anchor's; nothing that is open goes on until it is released"
+    )]
+    OtherStore {
+        /// The anchor.
+        anchor: String,
+    },
+    /// A backup that was never restored.
+    #[error(
+        "this store is a backup that was copied here: what was started after it was made is not in it. `gesta restore --in-place` opens a new epoch in which nothing goes on until it is released"
+    )]
+    Copy,
+    /// Somebody opened an epoch while a worker was at work.
+    #[error("the store was restored while this worker was at work: it is in epoch {found} by now")]
+    Reopened {
+        /// The store's.
+        found: u64,
+    },
+}
+
+/// What an anchor file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anchored {
+    /// The store.
+    pub store: Digest,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Heads, the newest last.
+    pub heads: Vec<(TrajectoryId, Head)>,
+}
+
+impl Anchored {
+    /// Reads a file. None when there is none; one that cannot be read is an error, since nobody knows
+    /// what it would have said.
+    pub fn read(path: &Path) -> Result<Option<Self>, RunError> {
+        match fs::read_to_string(path) {
+            Ok(text) => match parse(&text) {
+                Some(anchored) => Ok(Some(anchored)),
+                None => Err(file_error(
+                    path,
+                    "it is no anchor, or damaged; if it is lost for good, move it away and run `gesta restore --in-place`",
+                )),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(file_error(path, error)),
+        }
+    }
+
+    /// Writes a file. On return it survives the death of the machine.
+    pub fn write(&self, path: &Path) -> Result<(), RunError> {
+        use std::fmt::Write as _;
+        let mut text = format!("{TITLE}\nstore {}\nepoch {}\n", self.store, self.epoch);
+        for (trajectory, head) in &self.heads {
+            // Writing to a text does not fail.
+            let _ = writeln!(text, "{trajectory} {} {}", head.seq, head.id);
+        }
+        let partial = path.with_extension("anchor.partial");
+        let written = (|| {
+            let mut file = File::create(&partial)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&partial, path)?;
+            sync_directory(path)
+        })();
+        written.map_err(|error| file_error(path, error))
+    }
+
+    /// Takes note of heads: the newest go to the end, the oldest fall out.
+    fn note(&mut self, heads: &[(TrajectoryId, Head)]) {
+        for (trajectory, head) in heads {
+            let older =
+                |(id, kept): &(TrajectoryId, Head)| id == trajectory && kept.seq <= head.seq;
+            self.heads.retain(|kept| !older(kept));
+            if !self.heads.iter().any(|(id, _)| id == trajectory) {
+                self.heads.push((*trajectory, *head));
+            }
+        }
+        let surplus = self.heads.len().saturating_sub(KEPT);
+        self.heads.drain(..surplus);
+    }
+}
+
+fn parse(text: &str) -> Option<Anchored> {
+    let mut lines = text.lines();
+    (lines.next()? == TITLE).then_some(())?;
+    let store = Digest::from_hex(lines.next()?.strip_prefix("store ")?)?;
+    let epoch = lines.next()?.strip_prefix("epoch ")?.parse().ok()?;
+    let head = |line: &str| {
+        let mut words = line.split(' ');
+        let (trajectory, seq, id) = (words.next()?, words.next()?, words.next()?);
+        words.next().is_none().then_some(())?;
+        let id = EntryId::new(Digest::from_hex(id)?);
+        Some((trajectory.parse().ok()?, Head { id, seq: seq.parse().ok()? }))
+    };
+    let heads = lines.map(head).collect::<Option<_>>()?;
+    text.ends_with('\n').then_some(Anchored { store, epoch, heads })
+}
+
+/// A worker's hold on the anchor.
+#[derive(Debug)]
+pub(crate) struct Anchor {
+    path: PathBuf,
+    epoch: Epoch,
+    state: Mutex<Noted>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    /// What the file held at the start, and what was noted since, the newest last.
+    known: Vec<(TrajectoryId, Head)>,
+    /// What the file does not hold.
+    unwritten: Vec<(TrajectoryId, Head)>,
+}
+
+impl Anchor {
+    /// Compares the store with the file, and makes the file if there is none. A later epoch than the
+    /// file's was opened by somebody who restored the store: what the file remembers is of the past.
+    pub(crate) async fn weigh(path: PathBuf, store: &dyn Store) -> Result<Self, RunError> {
+        let epoch = fit(store).await?;
+        let _locked = lock(&path)?;
+        let anchor = path.display().to_string();
+        let fresh = Anchored { store: epoch.store, epoch: epoch.number, heads: Vec::new() };
+        let known = match Anchored::read(&path)? {
+            Some(kept) if kept.store != epoch.store => {
+                return Err(Unfit::OtherStore { anchor }.into());
+            }
+            Some(kept) if kept.epoch > epoch.number => {
+                let (known, found) = (kept.epoch, epoch.number);
+                return Err(Unfit::OlderEpoch { anchor, known, found }.into());
+            }
+            Some(kept) if kept.epoch == epoch.number => kept.heads,
+            _ => {
+                fresh.write(&path)?;
+                Vec::new()
+            }
+        };
+        for (trajectory, head) in &known {
+            compare(store, &path, *trajectory, *head).await?;
+        }
+        let state = Mutex::new(Noted { known, unwritten: Vec::new() });
+        Ok(Self { path, epoch, state })
+    }
+
+    fn state(&self) -> MutexGuard<'_, Noted> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store has acknowledged a head.
+    pub(crate) fn note(&self, trajectory: TrajectoryId, head: Head) {
+        let mut state = self.state();
+        state.unwritten.retain(|(id, _)| *id != trajectory);
+        state.unwritten.push((trajectory, head));
+        let surplus = state.unwritten.len().saturating_sub(KEPT);
+        state.unwritten.drain(..surplus);
+    }
+
+    /// Whether a chain that was read reaches as far as it is known to.
+    pub(crate) fn reaches(
+        &self,
+        trajectory: TrajectoryId,
+        found: Option<Head>,
+    ) -> Result<(), Unfit> {
+        let state = self.state();
+        let mut newest =
+            state.unwritten.iter().chain(&state.known).filter(|(id, _)| *id == trajectory);
+        let Some((_, known)) = newest.next().copied() else { return Ok(()) };
+        match found {
+            Some(found) if found.seq > known.seq || found == known => Ok(()),
+            found => {
+                let anchor = self.path.display().to_string();
+                Err(Unfit::Behind { anchor, trajectory, known, found })
+            }
+        }
+    }
+
+    /// Whether the store is still the one that it was, as far as one look at its newest head tells.
+    pub(crate) async fn still_fits(&self, store: &dyn Store) -> Result<(), RunError> {
+        let found = fit(store).await?;
+        if (found.store, found.number) != (self.epoch.store, self.epoch.number) {
+            return Err(Unfit::Reopened { found: found.number }.into());
+        }
+        let newest = {
+            let state = self.state();
+            state.unwritten.last().or(state.known.last()).copied()
+        };
+        match newest {
+            Some((trajectory, head)) => compare(store, &self.path, trajectory, head).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what was noted, together with what other workers of this machine have written.
+    pub(crate) fn keep(&self) -> Result<(), RunError> {
+        let unwritten = self.state().unwritten.clone();
+        if unwritten.is_empty() {
+            return Ok(());
+        }
+        let _locked = lock(&self.path)?;
+        let (store, epoch) = (self.epoch.store, self.epoch.number);
+        let mut kept = match Anchored::read(&self.path)? {
+            Some(kept) if (kept.store, kept.epoch) == (store, epoch) => kept,
+            Some(kept) => return Err(Unfit::Reopened { found: kept.epoch }.into()),
+            None => Anchored { store, epoch, heads: Vec::new() },
+        };
+        kept.note(&unwritten);
+        kept.write(&self.path)?;
+        let mut state = self.state();
+        state.unwritten.retain(|head| !unwritten.contains(head));
+        state.known = kept.heads;
+        Ok(())
+    }
+}
+
+/// Whether anything may be driven in a store at all, and in which epoch.
+pub(crate) async fn fit(store: &dyn Store) -> Result<Epoch, RunError> {
+    let epoch = store.epochs().epoch().await?;
+    match epoch.copied_at {
+        Some(_) => Err(Unfit::Copy.into()),
+        None => Ok(epoch),
+    }
+}
+
+/// Whether an acknowledged head is still there.
+async fn compare(
+    store: &dyn Store,
+    path: &Path,
+    trajectory: TrajectoryId,
+    known: Head,
+) -> Result<(), RunError> {
+    let there = store.entries(trajectory, known.seq, 1).await?;
+    if there.first().is_some_and(|entry| entry.id == known.id) {
+        return Ok(());
+    }
+    let found = store.trajectory(trajectory).await?.map(|row| row.head);
+    if found == Some(known) {
+        return Ok(());
+    }
+    let anchor = path.display().to_string();
+    Err(Unfit::Behind { anchor, trajectory, known, found }.into())
+}
+
+/// Held while the file is read and written again: several workers share it.
+fn lock(path: &Path) -> Result<File, RunError> {
+    let beside = path.with_extension("anchor.lock");
+    let locked = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
+    let locked = locked.and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|error| file_error(&beside, error))
+}
+
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
+}
+
+fn file_error(path: &Path, why: impl ToString) -> RunError {
+    RunError::File { path: path.display().to_string(), why: why.to_string() }
+}
