@@ -21,6 +21,7 @@ mod doctor;
 mod embedded;
 mod errors;
 mod export;
+mod forensics;
 mod freeze;
 mod help;
 mod import;

@@ -1,0 +1,76 @@
+//! `examples/forensics`, command by command, as its README tells.
+
+use serde_json::Value;
+
+use crate::world::World;
+
+fn tuesday() -> (World, Vec<String>) {
+    let world = World::with_example("forensics");
+    world.gesta(&["init"]).ok();
+    world.gesta(&["keys", "add", "alice", "--roles", "approver"]).ok();
+    let run = |claim: &str| {
+        let told = world.gesta(&["run", "claim.yaml", "--input", claim, "--json"]).ok();
+        let at = told.find("t_").unwrap();
+        told[at..at + 34].to_owned()
+    };
+    let jobs = ["claim=5", "claim=6", "claim=7"].map(run).to_vec();
+    (world, jobs)
+}
+
+/// The number of the entry that began the payment.
+fn paid(world: &World, job: &str) -> u64 {
+    let entries = world.gesta(&["log", job, "--json"]).json_lines();
+    let started =
+        |entry: &&Value| entry["kind"] == "started" && entry.to_string().contains("payments.pay");
+    entries.iter().find(started).unwrap()["seq"].as_u64().unwrap()
+}
+
+#[test]
+fn the_call_is_found_explained_proved_and_replayed() {
+    let (world, jobs) = tuesday();
+    let bad = &jobs[2];
+    let entry = format!("{bad}:{}", paid(&world, bad));
+    assert!(world.gesta(&["show", &entry]).ok().contains("420000"));
+    assert!(world.gesta(&["policy", "explain", &entry]).ok().contains("pay-claims"));
+    world.gesta(&["seal"]).ok();
+    world.gesta(&["verify", "--sealed"]).ok();
+    let replayed = world.gesta(&["replay", bad]).ok();
+    assert!(replayed.starts_with(&format!("{bad}  complete: ")), "{replayed}");
+    let otherwise = world.gesta(&["replay", "--all", "--policy", "fixed.cedar"]).ok();
+    assert!(otherwise.contains("2 of 9 decisions would have come out otherwise"), "{otherwise}");
+    assert!(otherwise.contains("2  allowed -> asked"), "{otherwise}");
+}
+
+#[test]
+fn the_corrected_plan_runs_on_from_the_moment_before() {
+    let (world, jobs) = tuesday();
+    let bad = &jobs[2];
+    world.write("policy.cedar", &world.read("fixed.cedar"));
+    world.gesta(&["policy", "publish"]).ok();
+    assert_eq!((world.files("outside/payments"), world.files("outside/mails")), (3, 3));
+    let mut branching = world.start(&["branch", bad, "--at", "claim", "--plan", "corrected.yaml"]);
+    branching.says("Ctrl-C leaves it waiting");
+    branching.signal(rustix::process::Signal::INT);
+    branching.ends();
+    let waiting = world.gesta(&["approvals", "--json"]).json_lines();
+    let branch = waiting[0]["trajectory"].as_str().unwrap().to_owned();
+    assert!(waiting[0].to_string().contains("has sent it before"), "{}", waiting[0]);
+    assert_eq!(world.files("outside/payments"), 3);
+
+    world.gesta(&["approve", &branch, "--as", "alice"]).ok();
+    let mut resumed = world.start(&["resume", &branch]);
+    resumed.says("Ctrl-C leaves it waiting");
+    assert_eq!((world.files("outside/payments"), world.files("outside/mails")), (4, 3));
+    world.gesta(&["approve", &branch, "--as", "alice"]).ok();
+    assert!(resumed.ends().0.success());
+    assert_eq!((world.files("outside/payments"), world.files("outside/mails")), (4, 4));
+
+    world.gesta(&["diff", bad, &branch]).expect(1);
+    assert!(world.gesta(&["tree", bad]).ok().contains(&branch[..10]));
+    world.gesta(&["replay", "--all"]).ok();
+    world.gesta(&["seal"]).ok();
+    world.gesta(&["export", bad, &branch, "-o", "case.gesta"]).ok();
+    let elsewhere = World::new();
+    let case = world.path("case.gesta").display().to_string();
+    elsewhere.gesta(&["replay", "--all", "--bundle", &case]).ok();
+}
