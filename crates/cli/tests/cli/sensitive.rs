@@ -340,7 +340,7 @@ fn what_would_leak_is_refused() {
     assert_eq!(leaks(&world.path("."), MAIL), Vec::<String>::new());
 
     world.write("policy.cedar", "@id(\"to\") permit (principal, action in Action::\"tool:mail.send\", resource) when { context.args.to == \"x\" };\n");
-    let told = world.gesta(&["policy", "check"]).expect(2).err;
+    let told = world.gesta(&["policy", "check"]).expect(2).out;
     assert!(told.contains("`to` of `mail.send` is sensitive"), "{told}");
 }
 
