@@ -8,6 +8,7 @@
 )]
 
 mod approvals;
+mod backup;
 mod budget;
 mod check;
 mod codes;
