@@ -94,11 +94,11 @@ impl Anchored {
                 Some(anchored) => Ok(Some(anchored)),
                 None => Err(file_error(
                     path,
-                    "it is no anchor, or damaged; if it is lost for good, move it away and run `gesta restore --in-place`",
+                    &"it is no anchor, or damaged; if it is lost for good, move it away and run `gesta restore --in-place`",
                 )),
             },
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(file_error(path, error)),
+            Err(error) => Err(file_error(path, &error)),
         }
     }
 
@@ -118,7 +118,7 @@ impl Anchored {
             fs::rename(&partial, path)?;
             sync_directory(path)
         })();
-        written.map_err(|error| file_error(path, error))
+        written.map_err(|error| file_error(path, &error))
     }
 
     /// Takes note of heads: the newest go to the end, the oldest fall out.
@@ -204,6 +204,9 @@ impl Anchor {
     /// The store has acknowledged a head.
     pub(crate) fn note(&self, trajectory: TrajectoryId, head: Head) {
         let mut state = self.state();
+        if state.known.contains(&(trajectory, head)) {
+            return;
+        }
         state.unwritten.retain(|(id, _)| *id != trajectory);
         state.unwritten.push((trajectory, head));
         let surplus = state.unwritten.len().saturating_sub(KEPT);
@@ -215,7 +218,7 @@ impl Anchor {
         &self,
         trajectory: TrajectoryId,
         found: Option<Head>,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), RunError> {
         let state = self.state();
         let mut newest =
             state.unwritten.iter().chain(&state.known).filter(|(id, _)| *id == trajectory);
@@ -224,7 +227,7 @@ impl Anchor {
             Some(found) if found.seq > known.seq || found == known => Ok(()),
             found => {
                 let anchor = self.path.display().to_string();
-                Err(Unfit::Behind { anchor, trajectory, known, found })
+                Err(Unfit::Behind { anchor, trajectory, known, found }.into())
             }
         }
     }
@@ -300,7 +303,7 @@ fn lock(path: &Path) -> Result<File, RunError> {
     let beside = path.with_extension("anchor.lock");
     let locked = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
     let locked = locked.and_then(|file| file.lock().map(|()| file));
-    locked.map_err(|error| file_error(&beside, error))
+    locked.map_err(|error| file_error(&beside, &error))
 }
 
 fn sync_directory(path: &Path) -> std::io::Result<()> {
@@ -311,6 +314,6 @@ fn sync_directory(path: &Path) -> std::io::Result<()> {
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
-fn file_error(path: &Path, why: impl ToString) -> RunError {
+fn file_error(path: &Path, why: &dyn std::fmt::Display) -> RunError {
     RunError::File { path: path.display().to_string(), why: why.to_string() }
 }

@@ -179,6 +179,16 @@ impl Shared {
         }
     }
 
+    /// Whether a chain that was read reaches as far as it is known to. If not, nothing more is done here.
+    pub(crate) fn reaches(
+        &self,
+        trajectory: TrajectoryId,
+        found: Option<Head>,
+    ) -> Result<(), RunError> {
+        let Some(anchor) = &self.anchor else { return Ok(()) };
+        anchor.reaches(trajectory, found).inspect_err(|unfit| self.condemn(unfit.clone()))
+    }
+
     /// The store is not the one that it was: nothing more is done here.
     pub(crate) fn condemn(&self, why: RunError) {
         tracing::error!(%why, "this worker stops");

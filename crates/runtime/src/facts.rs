@@ -484,6 +484,10 @@ impl Facts {
         if outcome != Outcome::RetryableFailure {
             return self.end(step, error);
         }
+        if !dispatched {
+            // Nothing was found out of what may have been sent before.
+            self.since_restore.remove_mut(step);
+        }
         self.change(step, |asked| {
             asked.error = Some(Arc::new(error.clone()));
             if dispatched {

@@ -480,6 +480,7 @@ fn permit(
         Status::Unknown { opened, .. } => Some(&**opened),
         _ => None,
     });
+    let recovery = restored::recovery(draft.view(), manifest.recovery);
     let dispatch_by = dispatch_by.min(now.plus(DISPATCH_WITHIN_MS)).max(now);
     let dead_at =
         dispatch_by.plus(timeout_ms).plus(manifest.settle.ms()).plus(desk.shared.options.skew_ms);
@@ -492,10 +493,7 @@ fn permit(
         generation: step.map_or(1, |step| step.generation),
         idempotency_key: proposal.idempotency_key(desk.trajectory),
         key: desk.shared.guardian.id(),
-        recovery: before.map_or_else(
-            || restored::recovery(draft.view(), manifest.recovery),
-            |opened| opened.recovery,
-        ),
+        recovery: before.map_or(recovery, |opened| opened.recovery),
         reserve: manifest.cost,
         type_: Tag::default(),
     })

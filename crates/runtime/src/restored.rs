@@ -52,6 +52,15 @@ pub(crate) async fn mark(
     Ok(restored.filter(|restored| restored.epoch > known))
 }
 
+/// Why a worker claims a trajectory, in words.
+pub(crate) fn note(restored: Option<&Restored>, attempt: u64) -> String {
+    match restored {
+        Some(Restored { epoch, by, .. }) => format!("released in epoch {epoch} by {by}"),
+        None if attempt == 1 => "claimed".to_owned(),
+        None => "reclaimed".to_owned(),
+    }
+}
+
 /// What is known of a call that may have been made before, if it may.
 pub(crate) fn may_have_happened(
     facts: &Facts,

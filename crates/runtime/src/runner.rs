@@ -128,12 +128,7 @@ async fn attempt(
     let lease = shared.pulse.lease();
     let store = Arc::clone(&shared.store);
     let mut chain = Chain::<Facts>::follow(store, trajectory).await?;
-    if let Some(anchor) = &shared.anchor
-        && let Err(unfit) = anchor.reaches(trajectory, chain.state().head())
-    {
-        shared.condemn(unfit.clone().into());
-        return Err(unfit.into());
-    }
+    shared.reaches(trajectory, chain.state().head())?;
     if chain.state().ended().is_some() {
         children::bring_back(&shared, &mut chain).await?;
         return Ok(Left::Ended);
@@ -229,11 +224,7 @@ async fn claim(
         .write(
             |draft| {
                 let attempt = draft.state().attempt() + 1;
-                let note = match &restored {
-                    Some(by) => format!("released in epoch {} by {}", by.epoch, by.by),
-                    None if attempt == 1 => "claimed".to_owned(),
-                    None => "reclaimed".to_owned(),
-                };
+                let note = restored::note(restored.as_ref(), attempt);
                 let by = Author::Worker { attempt, worker: shared.worker.clone() };
                 let now = shared.pulse.now().max(draft.state().at());
                 let died = draft.state().owner().and_then(|owner| shared.died(owner));

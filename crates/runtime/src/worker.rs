@@ -391,7 +391,12 @@ async fn beat(shared: Arc<Shared>, profile: Profile, presence: Option<Arc<Presen
 async fn weigh_again(shared: &Arc<Shared>) {
     let Some(anchor) = &shared.anchor else { return };
     match anchor.still_fits(&*shared.store).await {
-        Ok(()) => keep_anchor(shared).await,
+        Ok(()) => {
+            if let Some((registry, head)) = shared.registry_head() {
+                anchor.note(registry, head);
+            }
+            keep_anchor(shared).await;
+        }
         Err(error @ RunError::Unfit(_)) => shared.condemn(error),
         Err(error) => tracing::warn!(%error, "the store cannot be compared with its anchor"),
     }

@@ -51,6 +51,9 @@ struct Row {
     done: Option<usize>,
     steps: usize,
     parked: Vec<Parked>,
+    /// Whether it is held since the store was restored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    held: bool,
     attempt: u64,
     begun_at: u64,
     changed_at: u64,
@@ -126,6 +129,7 @@ async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -
         let steps = plan.iter().filter_map(|step| chain.state().step(&step.id));
         Some(steps.filter(|step| done(step)).count())
     };
+    let held = store.epochs().held_one(*trajectory).await?;
     Ok(Row {
         trajectory: *trajectory,
         job: plan.iter().find_map(job_name),
@@ -134,6 +138,7 @@ async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -
         // The answer is a step that the file does not name.
         steps: plan.len().saturating_sub(1),
         parked,
+        held: held.is_some_and(|held| held.release.is_none()),
         attempt: summary.attempt,
         begun_at: summary.begun_at.0,
         changed_at: summary.changed_at.0,
@@ -142,6 +147,7 @@ async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -
 
 fn columns(row: &Row, now: u64) -> [String; 5] {
     let steps = match (row.parked.first(), row.done) {
+        _ if row.held => "held since a restore".to_owned(),
         (Some(parked), _) => waits(parked, row.parked.len()),
         (None, Some(done)) => format!("{done} of {}", row.steps),
         (None, None) => row.steps.to_string(),

@@ -92,10 +92,13 @@ impl Restoring {
         let now = session.wait(store.epochs().epoch())?;
         let heads = session.wait(heads(&store))?;
         let copied_at = now.copied_at.unwrap_or(heads.changed_at);
+        // On one machine signs of life tell; a copy's leases do not.
+        let live =
+            if self.presence.is_some() { Vec::new() } else { session.wait(store.workers())? };
+        let live: Vec<String> = live.iter().map(|row| row.worker.to_string()).collect();
+        self.nobody_works(&live)?;
         let raised = self.raise(now)?;
-        let live = session.wait(store.workers())?;
-        let live = live.iter().map(|row| row.worker.to_string()).collect();
-        self.nobody_works(if self.presence.is_some() { Vec::new() } else { live })?;
+        self.still_nobody()?;
         let known = self.known(now);
         let opening = Opening {
             by: workshop::operator()?,
@@ -141,9 +144,12 @@ impl Restoring {
         std::io::copy(&mut from, copy.file())
             .and_then(|_| std::io::Write::flush(copy.file()))
             .with_context(|| format!("cannot copy `{}`", file.display()))?;
-        let found = check(copy.meanwhile())?.epoch;
+        let found = check(copy.meanwhile())
+            .with_context(|| format!("`{}` is no whole backup", file.display()))?
+            .epoch;
+        self.nobody_works(&[])?;
         let raised = self.raise(found)?;
-        self.nobody_works(Vec::new())?;
+        self.still_nobody()?;
 
         let store =
             Arc::new(SqliteStore::open(copy.meanwhile(), Options::default())?) as Arc<dyn Store>;
@@ -182,19 +188,30 @@ impl Restoring {
         Ok(Anchored { store, epoch: number, heads: Vec::new() }.write(&self.anchor)?)
     }
 
-    /// Refuses while somebody is at work, and leaves the anchor as it was.
-    fn nobody_works(&self, mut live: Vec<String>) -> Result<()> {
+    /// Refuses while somebody is at work.
+    fn nobody_works(&self, leases: &[String]) -> Result<()> {
+        let mut live = leases.to_vec();
         if let Some(presence) = &self.presence {
             live.extend(alive(presence).context("cannot tell which workers are alive")?);
         }
-        let Some(worker) = live.first() else { return Ok(()) };
-        match &self.remembered {
-            Some(anchored) => anchored.write(&self.anchor)?,
-            None => std::fs::remove_file(&self.anchor).context("cannot remove the anchor")?,
+        match live.first() {
+            None => Ok(()),
+            Some(worker) => Err(Problem::new(format!("`{worker}` is at work on this store"))
+                .hint("stop all workers first: what they do now would be forgotten")
+                .into()),
         }
-        Err(Problem::new(format!("`{worker}` is at work on this store"))
-            .hint("stop all workers first: what they do now would be forgotten")
-            .into())
+    }
+
+    /// Refuses if somebody began before the anchor was raised, and leaves it as it was.
+    fn still_nobody(&self) -> Result<()> {
+        let refused = self.nobody_works(&[]);
+        if refused.is_err() {
+            match &self.remembered {
+                Some(anchored) => anchored.write(&self.anchor)?,
+                None => std::fs::remove_file(&self.anchor).context("cannot remove the anchor")?,
+            }
+        }
+        refused
     }
 
     /// What this machine's workers remember of this store.

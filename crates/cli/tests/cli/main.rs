@@ -8,6 +8,7 @@
 )]
 
 mod approvals;
+mod backup;
 mod branch;
 mod budget;
 mod check;

@@ -6,6 +6,7 @@ use gesta_store::Store;
 use gesta_store::postgres::{Options, PostgresStore};
 use gesta_verify::report::Verdict;
 
+use crate::backup;
 use crate::export::audit;
 use crate::sample;
 use crate::world::World;
@@ -117,4 +118,39 @@ fn jobs_run_on_postgres_as_on_a_file() {
     assert_eq!(run(&["jobs", "--status", "completed", "--json"]).json_lines().len(), 2);
     assert_eq!(world.files("examples/refund/outside/ledger"), 2);
     run(&["verify"]).ok();
+}
+
+#[test]
+fn a_database_that_was_set_back_is_refused_until_an_epoch_is_open() {
+    let database = Database::new("epochs");
+    let (url, world) = (database.url(), World::new());
+    world.free();
+    world.gesta(&["init", "--store", &url]).ok();
+    world.write("gesta.toml", &(world.read("gesta.toml") + backup::TOOLS));
+    world.write("job.yaml", backup::JOB);
+    let run = |arguments: &[&str]| world.gesta_with(arguments, &[("GESTA_STORE", &url)]);
+    let told = run(&["backup", "b.db"]).expect(1);
+    assert!(told.err.contains("pg_dump --format=custom"), "{}", told.err);
+    let id =
+        run(&["submit", "job.yaml", "--json"]).json()["trajectory"].as_str().unwrap().to_owned();
+    run(&["worker", "--once"]).ok();
+    let (name, copy) = (&database.name, format!("{}_copy", database.name));
+    database.run(&format!("CREATE DATABASE {copy} TEMPLATE {name}"));
+    run(&["signal", &id, "go"]).ok();
+    run(&["worker", "--once"]).ok();
+    assert_eq!(run(&["jobs", "--status", "completed", "--json"]).json_lines().len(), 1);
+    database.run(&format!("DROP DATABASE {name} WITH (FORCE)"));
+    database.run(&format!("ALTER DATABASE {copy} RENAME TO {name}"));
+
+    let refused = run(&["worker", "--once"]).expect(1);
+    assert!(refused.err.contains("behind its anchor"), "{}", refused.err);
+    assert_eq!(run(&["restore", "--in-place", "--json"]).json()["epoch"], 2);
+    run(&["signal", &id, "go"]).ok();
+    run(&["worker", "--once"]).ok();
+    assert_eq!((world.files("sent"), world.files("mails")), (2, 1), "nothing goes on");
+    run(&["release", "--all"]).ok();
+    run(&["worker", "--once"]).ok();
+    let outside = ["payments", "sent", "mails"].map(|what| world.files(what));
+    assert_eq!(outside, [2, 3, 1], "one payment was sent again under its key, and no mail");
+    assert_eq!(run(&["doubts", "--json"]).json_lines()[0]["step"], "tell");
 }

@@ -17,7 +17,8 @@ const COUNT: &str = "
     SELECT count(*), count(*) FILTER (
         WHERE status NOT IN ('standing', 'completed', 'failed', 'cancelled'))
     FROM trajectories";
-const MARK: &str = "UPDATE epoch SET copied_at = ?1";
+/// A copy of a copy knows no more than the first.
+const MARK: &str = "UPDATE epoch SET copied_at = min(coalesce(copied_at, ?1), ?1)";
 
 /// What is in a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
