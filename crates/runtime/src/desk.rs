@@ -2,6 +2,7 @@
 //! the one in hand. Nothing here decides; the pipeline asks.
 
 mod sensitive;
+mod writ;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -17,22 +18,21 @@ use gesta_core::document::{
 };
 use gesta_core::entry::{Author, Entry, Head};
 use gesta_core::guardian;
-use gesta_core::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId, WorkerId};
+use gesta_core::ids::{Principal, StepId, ToolName, TrajectoryId, WorkerId};
 use gesta_core::json::{Canon, Limits};
 use gesta_core::keys::{KeyId, Sign as _};
 use gesta_core::signed::{Document, Signed, Tag};
 use gesta_core::state::{self, State};
 use gesta_core::time::UnixMs;
-use gesta_core::trust::{Distrust, Keyring, Role};
-use gesta_core::verification::{Needs, needs_of_writ};
+use gesta_core::trust::{Distrust, Role};
 use gesta_core::world::{Delta, World};
-use gesta_core::writ::Writ;
 use gesta_store::{Draft, Hearing, Store};
 use rpds::QueueSync;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use self::sensitive::Opened;
+use self::writ::{WritSigner, check_writs, writ_signers};
 use crate::anchor::Anchor;
 use crate::budgets::{Budgets, Current};
 use crate::clock::Pulse;
@@ -320,17 +320,6 @@ impl Desk {
         }
     }
 
-    /// Whether the writ counts under this registry, and if not, why.
-    pub(crate) fn writ(&self, registry: Option<&State>) -> Result<(), String> {
-        self.writ.clone()?;
-        let none = Keyring::default();
-        let keys = registry.map_or(&none, |state| state.registry().keys());
-        for WritSigner { key, roles, tenant, at } in &self.signers {
-            keys.check(*key, roles, Some(tenant), *at).map_err(|distrust| distrust.to_string())?;
-        }
-        Ok(())
-    }
-
     /// Whether the lease under which the trajectory was claimed is certainly still held.
     pub(crate) fn held(&self) -> bool {
         #[cfg(feature = "sabotage")]
@@ -568,40 +557,6 @@ impl Desk {
             type_: Tag::default(),
         })
         .map(Some)
-    }
-}
-
-/// Whose signature under a writ must be trusted, for what, and when.
-struct WritSigner {
-    key: KeyId,
-    roles: &'static [Role],
-    tenant: Tenant,
-    at: UnixMs,
-}
-
-/// Those whose signatures the chain of writs rests on: the issuer of the first, and every guardian who
-/// handed one on with a key that was good when the trajectory began.
-fn writ_signers(mandate: &Mandate, (begun, at): (UnixMs, UnixMs)) -> Vec<WritSigner> {
-    let mut above: Option<&Writ> = None;
-    let mut signers = Vec::new();
-    for writ in mandate.writs.iter().map(Signed::doc) {
-        if let Needs::Role(roles) = needs_of_writ(writ, above) {
-            let at = if above.is_none() { at } else { begun };
-            signers.push(WritSigner { key: writ.key, roles, tenant: writ.tenant.clone(), at });
-        }
-        above = Some(writ);
-    }
-    signers
-}
-
-/// Whether every writ of the chain is signed by the key that it names.
-fn check_writs(mandate: &Mandate) -> Result<(), String> {
-    if mandate.writs.is_empty() {
-        return Err("there is no writ".to_owned());
-    }
-    match mandate.writs.iter().find(|writ| !writ.verifies()) {
-        Some(writ) => Err(format!("the signature of writ `{}` does not hold", writ.digest())),
-        None => Ok(()),
     }
 }
 

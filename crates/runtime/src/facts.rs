@@ -4,14 +4,15 @@
 
 mod branch;
 mod restored;
+mod undo;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use gesta_core::body::{
-    Check, Compensation, ConfirmationMode, Delegation, DelegationResult, End, Mandate,
-    OnChildFailure, Origin, Plan, PlanStep, Proposal, Purpose, Rejection, Resolution, Restored,
+    Check, ConfirmationMode, Delegation, DelegationResult, End, Mandate, OnChildFailure, Origin,
+    Plan, PlanStep, Proposal, Purpose, Rejection, Resolution, Restored,
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
@@ -312,18 +313,6 @@ impl Facts {
         self.signals.get(entry)
     }
 
-    /// The effects that can be undone and are not being undone yet, newest first.
-    pub fn undoable(&self) -> impl Iterator<Item = &Undoable> {
-        let mut all: Vec<&Undoable> = self.undoable.values().map(|undoable| &**undoable).collect();
-        all.reverse();
-        all.into_iter()
-    }
-
-    /// The effect that a step of a rollback undoes.
-    pub fn undo(&self, step: &StepId) -> Option<&Undoable> {
-        self.undos.get(step).map(|undoable| &**undoable)
-    }
-
     /// How a step's effect is undone, as the plan says it.
     pub fn undo_spec(&self, step: &StepId) -> Option<UndoSpec> {
         let spec = self.spec(&step.node())?.ok()?;
@@ -439,32 +428,6 @@ impl Facts {
         if self.starts.len() > STARTS {
             self.starts.dequeue_mut();
         }
-    }
-
-    /// Remembers what an undo will need to know, if the plan says how the effect is undone.
-    fn effect_done(&mut self, step: &StepId, result: &Content, entry: &Entry) {
-        if self.undo(step).is_some() || self.undo_spec(step).is_none() {
-            return;
-        }
-        let Some(asked) = self.asked.get(step) else { return };
-        let undoable = Undoable {
-            commit: entry.id(),
-            step: step.clone(),
-            proposal: Arc::clone(&asked.proposal),
-            result: result.clone(),
-        };
-        self.undoable.insert_mut(entry.seq(), Arc::new(undoable));
-    }
-
-    fn rollback(&mut self, body: &Compensation) {
-        let wanted: BTreeSet<EntryId> = body.undo.iter().map(|undo| undo.commit).collect();
-        let left = self.undoable.iter().filter(|(_, undoable)| !wanted.contains(&undoable.commit));
-        let left = left.map(|(seq, undoable)| (*seq, Arc::clone(undoable))).collect();
-        let undos = self.undoable.values().filter(|undoable| wanted.contains(&undoable.commit));
-        let undos =
-            undos.filter_map(|undoable| Some((undoable.step.undo().ok()?, Arc::clone(undoable))));
-        self.undos = Arc::new(undos.collect());
-        self.undoable = left;
     }
 
     fn change(&mut self, step: &StepId, change: impl FnOnce(&mut Asked)) {

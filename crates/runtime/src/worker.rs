@@ -186,14 +186,7 @@ impl Worker {
                 unanswered = shared.store.release_others(&shared.worker, &keep).await.is_err();
             }
             let alive = shared.pulse.held(shared.pulse.lease());
-            let trusted = shared.may_sign();
-            if let (Err(distrust), false) = (&trusted, distrusted) {
-                tracing::error!(%distrust, "this worker's key does not count: it takes no work");
-                let note =
-                    format!("this worker takes no work: {distrust}; restart it with another key");
-                shared.tell(|| Event::Note(note));
-            }
-            distrusted = trusted.is_err();
+            distrusted = self.is_distrusted(distrusted);
             if !stopping && free > 0 && !unanswered && alive && !distrusted {
                 match shared.store.claim(&shared.worker, free).await {
                     Ok(claimed) => {
@@ -234,6 +227,18 @@ impl Worker {
                 () = tokio::time::sleep(poll) => {}
             }
         }
+    }
+
+    /// Whether this worker's signatures do not count. Told once.
+    fn is_distrusted(&self, told: bool) -> bool {
+        let trusted = self.shared.may_sign();
+        if let (Err(distrust), false) = (&trusted, told) {
+            tracing::error!(%distrust, "this worker's key does not count: it takes no work");
+            let note =
+                format!("this worker takes no work: {distrust}; restart it with another key");
+            self.shared.tell(|| Event::Note(note));
+        }
+        trusted.is_err()
     }
 
     /// Drives one trajectory until it has ended or can go no further for the time being.

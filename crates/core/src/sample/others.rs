@@ -82,13 +82,7 @@ impl Cast {
                 reason: "asked for".to_owned(),
                 what: other("data key"),
             }))),
-            Act::RequestCancel => {
-                let compensate = dice.below(2) == 0;
-                Ok(Body::CancelRequested(Box::new(CancelRequested {
-                    compensate,
-                    reason: "no need".to_owned(),
-                })))
-            }
+            Act::RequestCancel => Ok(cancel_requested(dice.below(2) == 0)),
             Act::Complete => Ok(Body::Completed(Box::new(Completed {
                 answer: Content::Inline(Canon::parse(br#"{"refunded":1999}"#)?),
                 run_hash: state.run_hash()?,
@@ -372,4 +366,8 @@ fn stopped(state: &State, why: &str) -> Result<Stopped, SampleError> {
         error: Failing { code: "stopped".to_owned(), message: why.to_owned() },
         run_hash: state.run_hash()?,
     })
+}
+
+fn cancel_requested(compensate: bool) -> Body {
+    Body::CancelRequested(Box::new(CancelRequested { compensate, reason: "no need".to_owned() }))
 }
