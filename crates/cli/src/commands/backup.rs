@@ -97,6 +97,6 @@ fn copy(
 /// How a database is copied. It has tools for that which know it better than anyone else.
 fn dump(place: &Place) -> Problem {
     Problem::new(format!("`{place}` is copied by PostgreSQL itself")).hint(format!(
-        "`pg_dump --format=custom --exclude-table-data='*.workers' --exclude-table-data='*.shares' --file=FILE '{place}'` takes one consistent copy while workers run; once `pg_restore` has put it in place, run `gesta restore --in-place` before any worker"
+        "`pg_dump --format=custom --exclude-schema=gesta_keys --exclude-table-data='*.workers' --exclude-table-data='*.shares' --file=FILE '{place}'` takes one consistent copy while workers run; once `pg_restore` has put it in place, run `gesta restore --in-place` before any worker"
     ))
 }
