@@ -171,7 +171,7 @@ struct Noted {
 impl Anchor {
     /// Compares the store with the file, and makes the file if there is none. A later epoch than the
     /// file's was opened by somebody who restored the store: what the file remembers is of the past.
-    pub(crate) async fn weigh(path: PathBuf, store: &dyn Store) -> Result<Self, RunError> {
+    async fn weigh(path: PathBuf, store: &dyn Store) -> Result<Self, RunError> {
         let epoch = fit(store).await?;
         let _locked = lock(&path)?;
         let anchor = path.display().to_string();
@@ -270,8 +270,22 @@ impl Anchor {
     }
 }
 
+/// The epoch of a store that may be worked on, as far as it and the anchor say, if there is one.
+pub(crate) async fn weigh(
+    path: Option<PathBuf>,
+    store: &dyn Store,
+) -> Result<(u64, Option<Anchor>), RunError> {
+    match path {
+        Some(path) => {
+            let anchor = Anchor::weigh(path, store).await?;
+            Ok((anchor.epoch.number, Some(anchor)))
+        }
+        None => Ok((fit(store).await?.number, None)),
+    }
+}
+
 /// Whether anything may be driven in a store at all, and in which epoch.
-pub(crate) async fn fit(store: &dyn Store) -> Result<Epoch, RunError> {
+async fn fit(store: &dyn Store) -> Result<Epoch, RunError> {
     let epoch = store.epochs().epoch().await?;
     match epoch.copied_at {
         Some(_) => Err(Unfit::Copy.into()),

@@ -101,11 +101,7 @@ impl Worker {
         let presence = setup.presence.as_ref().map(|directory| Presence::begin(directory, &worker));
         let presence = presence.transpose()?.map(Arc::new);
         // After the sign of life: whoever restores looks for one once the anchor says so.
-        let epoch = anchor::fit(&*store).await?.number;
-        let anchor = match setup.anchor {
-            Some(path) => Some(Anchor::weigh(path, &*store).await?),
-            None => None,
-        };
+        let (epoch, anchor) = anchor::weigh(setup.anchor, &*store).await?;
         let rules = Rules::of_all(&catalogue)?;
         let sent = Instant::now();
         let profile = profile(&catalogue, setup.host);
@@ -171,10 +167,7 @@ impl Worker {
         let mut unanswered = false;
         let mut distrusted = false;
         loop {
-            if let Some(unfit) = shared.unfit.get() {
-                return Err(unfit.clone());
-            }
-            let stopping = *stop.borrow();
+            let stopping = self.is_fit().map(|()| *stop.borrow())?;
             if stopping && driven.is_empty() {
                 return self.retire().await;
             }
@@ -271,6 +264,11 @@ impl Worker {
         budgets::give_back(&self.shared).await;
         self.shared.store.retire(&self.shared.worker).await?;
         Ok(())
+    }
+
+    /// Whether the store is still one to work on.
+    fn is_fit(&self) -> Result<(), RunError> {
+        self.shared.unfit.get().map_or(Ok(()), |unfit| Err(unfit.clone()))
     }
 
     /// What time it is for the store.

@@ -43,12 +43,11 @@ impl Cast {
         match offer.act {
             Act::Begin => self.root(Purpose::Job(self.mandate(state.trajectory())?)),
             Act::Plan => Ok(Body::Plan(Box::new(sample_plan()?))),
-            Act::Attempt => Ok(Body::Attempt(Box::new(Attempt {
-                died: None,
-                environment: environment(),
-                note: "claimed".to_owned(),
-                restored: None,
-            }))),
+            Act::Attempt => {
+                let (note, environment) = ("claimed".to_owned(), environment());
+                let body = Attempt { died: None, environment, note, restored: None };
+                Ok(Body::Attempt(Box::new(body)))
+            }
             Act::Start => self.started(state, step, now, dice),
             Act::CommitEffect => self.commit_effect(state, step, now),
             Act::CommitComputed | Act::CommitSkipped | Act::CommitWoken | Act::CommitRecorded => {
