@@ -15,7 +15,7 @@ fn main() -> io::Result<()> {
         files.sort();
         for file in files {
             let name = file.file_name().unwrap_or_default().to_string_lossy();
-            writeln!(table, "    ({part:?}, {name:?}, include_bytes!({:?}).as_slice()),", file)
+            writeln!(table, "    ({part:?}, {name:?}, include_bytes!({file:?}).as_slice()),")
                 .map_err(io::Error::other)?;
         }
     }

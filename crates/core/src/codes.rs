@@ -134,6 +134,7 @@ codes! {
         "sensitive_astray": "a sensitive value was to go where nothing is marked sensitive", "mark the argument with `x-gesta-sensitive`, or do not hand the value on";
         "not_dispatched": "nobody knew whether `started` was stored, so nothing was sent", "it is tried again by itself";
         "may_have_happened": "the store was restored, and the call may have been made after the backup", "`gesta doubts` shows it; `gesta resolve` says what happened; see docs/backup.md";
+        "replayed": "a tool that is only on record was called", "a replay calls no tool: please report this";
         "not_sent_again": "a call of unknown outcome may not be sent again", "`gesta doubts` shows it; `gesta resolve` ends it";
         "not_admitted": "the state machine refused the call", "the message says why; report it if it should have been legal";
         "given_up": "nobody knows whether it happened, and an operator gave it up", "nothing";

@@ -71,6 +71,9 @@ pub(crate) struct Arguments {
     /// With proofs against the newest checkpoint that a witness has signed
     #[arg(long)]
     witnessed: bool,
+    /// Without what the transparency log shows: two stores that hold the same give the same bytes
+    #[arg(long, conflicts_with = "witnessed")]
+    unsealed: bool,
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
@@ -158,9 +161,10 @@ fn contents(
     arguments: &Arguments,
 ) -> Result<(Contents, Hidden)> {
     for _ in 0..sealing::TRIES {
-        let row = match arguments.witnessed {
-            true => Some(seal::pick(session, store, true)?),
-            false => session.wait(store.log().checkpoint(Which::Newest))?,
+        let row = match (arguments.witnessed, arguments.unsealed) {
+            (true, _) => Some(seal::pick(session, store, true)?),
+            (false, true) => None,
+            (false, false) => session.wait(store.log().checkpoint(Which::Newest))?,
         };
         let (mut contents, hidden) = session.wait(count(store, asked, !arguments.only))?;
         let Some(row) = row else { return Ok((contents, hidden)) };

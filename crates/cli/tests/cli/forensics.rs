@@ -20,8 +20,9 @@ fn tuesday() -> (World, Vec<String>) {
 /// The number of the entry that began the payment.
 fn paid(world: &World, job: &str) -> u64 {
     let entries = world.gesta(&["log", job, "--json"]).json_lines();
-    let started =
-        |entry: &&Value| entry["kind"] == "started" && entry.to_string().contains("payments.pay");
+    let started = |entry: &&Value| {
+        entry["entry"]["kind"] == "started" && entry.to_string().contains("payments.pay")
+    };
     entries.iter().find(started).unwrap()["seq"].as_u64().unwrap()
 }
 

@@ -6,7 +6,7 @@ use crate::branch::{JOB, branch, shop, world};
 use crate::export::audit;
 use crate::world::World;
 
-const EXPORT: [&str; 4] = ["export", "--all", "--force", "-o"];
+const EXPORT: [&str; 5] = ["export", "--all", "--force", "--unsealed", "-o"];
 
 /// Exports everything from a store.
 fn export(world: &World, store: Option<&str>, file: &str) -> Vec<u8> {
@@ -62,7 +62,7 @@ fn an_import_that_was_cut_off_goes_on() {
     let bytes = export(&world, None, "all.gesta");
     for (number, job) in world.jobs().iter().enumerate() {
         let (part, store) = (format!("part-{number}.gesta"), format!("store-{number}.db"));
-        world.gesta(&["export", job, "-o", &part]).ok();
+        world.gesta(&["export", job, "--unsealed", "-o", &part]).ok();
         import(&world, &part, &store, &[]).json();
         import(&world, "all.gesta", &store, &[]).json();
         assert_eq!(export(&world, Some(&store), "again.gesta"), bytes, "{job}");
