@@ -46,6 +46,7 @@ impl<'a> Beside<'a> {
     }
 
     /// Where it is meanwhile.
+    #[cfg(feature = "sqlite")]
     pub(crate) fn meanwhile(&self) -> &Path {
         self.file.get_ref().path()
     }

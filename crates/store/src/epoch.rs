@@ -24,6 +24,17 @@ pub struct Epoch {
     pub copied_at: Option<UnixMs>,
 }
 
+/// What is in a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// The epoch of the store that it is of, and when it was made.
+    pub epoch: Epoch,
+    /// How many trajectories it has,
+    pub trajectories: u64,
+    /// and how many of them go on.
+    pub open: u64,
+}
+
 /// How an epoch is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {

@@ -25,7 +25,7 @@ pub mod sqlite;
 pub use accounts::{Account, AccountRow, Draw, Drawn};
 pub use chain::{Chain, ChainError, Draft, Follow, Rehearsed, Written, as_of, read_entry};
 pub use data_keys::{DataKey, DataKeys, Kept, MemoryDataKeys};
-pub use epoch::{Epoch, Epochs, HeldListing, HeldRow, Opening, Release};
+pub use epoch::{Copied, Epoch, Epochs, HeldListing, HeldRow, Opening, Release};
 pub use error::{AppendError, StoreError};
 pub use log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
 pub use news::{Hearing, Listening, News};

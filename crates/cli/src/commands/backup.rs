@@ -1,9 +1,10 @@
 //! `gesta backup`: a copy of the store at one moment, made while workers run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use gesta_store::Copied;
 use serde_json::json;
 
 use super::verify::bar;
@@ -85,13 +86,14 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
 }
 
 #[cfg(feature = "sqlite")]
-fn copy(
-    path: &std::path::Path,
-    beside: &Beside<'_>,
-    progress: impl FnMut(u64, u64),
-) -> Result<gesta_store::sqlite::Copied> {
+fn copy(path: &Path, beside: &Beside<'_>, progress: impl FnMut(u64, u64)) -> Result<Copied> {
     use gesta_store::sqlite::{self, Options};
     Ok(sqlite::copy(path, beside.meanwhile(), &Options::default(), progress)?)
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn copy(_: &Path, _: &Beside<'_>, _: impl FnMut(u64, u64)) -> Result<Copied> {
+    Err(Problem::new("this gesta was built without SQLite").into())
 }
 
 /// How a database is copied. It has tools for that which know it better than anyone else.

@@ -20,8 +20,11 @@ use gesta_store::{Epoch, Opening, Store};
 use serde_json::json;
 
 use super::release;
+#[cfg(feature = "sqlite")]
 use crate::durable::{self, Beside, Readers};
-use crate::place::{Place, beside};
+use crate::place::Place;
+#[cfg(feature = "sqlite")]
+use crate::place::beside;
 use crate::problem::Problem;
 use crate::session::Session;
 use crate::{chains, moment, workshop};

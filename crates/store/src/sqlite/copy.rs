@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::fault::store_error;
 use super::{Options, epochs, open};
-use crate::epoch::Epoch;
+use crate::epoch::Copied;
 use crate::error::StoreError;
 
 /// How many pages are copied before progress is told.
@@ -19,17 +19,6 @@ const COUNT: &str = "
     FROM trajectories";
 /// A copy of a copy knows no more than the first.
 const MARK: &str = "UPDATE epoch SET copied_at = min(coalesce(copied_at, ?1), ?1)";
-
-/// What is in a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copied {
-    /// The epoch of the store that it is of, and when it was made.
-    pub epoch: Epoch,
-    /// How many trajectories it has,
-    pub trajectories: u64,
-    /// and how many of them go on.
-    pub open: u64,
-}
 
 /// Copies a store as it is at one moment, and looks whether the copy is whole. Others may write to the
 /// store meanwhile, and do not wait. What is left at `to` after an error or a crash is no copy. The copy

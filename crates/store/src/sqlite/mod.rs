@@ -35,7 +35,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use rusqlite::{OptionalExtension as _, params};
 
-pub use self::copy::{Copied, check, copy};
+pub use self::copy::{check, copy};
 pub use self::data_keys::SqliteDataKeys;
 use self::readers::Readers;
 use self::writer::Writer;
