@@ -336,7 +336,7 @@ proptest! {
     ) {
         let (mut root, mut kept) = (EMPTY, BTreeMap::new());
         let mut plain: BTreeMap<Digest, Digest> = BTreeMap::new();
-        let mut before: Option<(Digest, BTreeMap<Digest, Vec<u8>>, BTreeMap<Digest, Digest>)> = None;
+        let mut before = None;
         for batch in batches {
             let changes: BTreeMap<_, _> =
                 batch.iter().map(|(key, value)| (digest(*key), digest(*value))).collect();

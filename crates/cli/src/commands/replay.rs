@@ -304,7 +304,7 @@ fn print(session: &mut Session, result: &Outcome, arguments: &Arguments) -> Resu
     match (result.report.committed, result.report.erased) {
         (0, false) => {}
         (_, true) => {
-            lines.push("  sensitive erased: commitments are compared, values are gone".to_owned())
+            lines.push("  sensitive erased: commitments are compared, values are gone".to_owned());
         }
         (count, false) => {
             let values = counted(count, "value", "values");

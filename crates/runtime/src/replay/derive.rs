@@ -121,7 +121,7 @@ impl Player<'_> {
     pub(super) async fn derive(&mut self, entry: &Entry) -> Result<Derived, RunError> {
         let payload = entry.payload();
         match &payload.body {
-            Body::Plan(plan) => return Ok(self.plan(entry, plan)?),
+            Body::Plan(plan) => return self.plan(entry, plan),
             Body::Checkpoint(_) => {
                 let body = Checkpoint { world: self.state.world().digest() };
                 return Ok(compared(entry, Some(rehearsed(entry, Body::Checkpoint(body.into())))));

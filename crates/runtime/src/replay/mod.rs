@@ -32,7 +32,7 @@ use crate::turn::{Blobs, Lists, Sealed};
 pub use confirm::confirm;
 pub use difference::Divergence;
 pub use library::Library;
-pub use what_if::{Change, Otherwise, WhatIf};
+pub use what_if::{Change, Otherwise, Roles, WhatIf};
 
 use self::derive::Derived;
 

@@ -16,11 +16,14 @@ use super::library::{Recorded, with_rules};
 use crate::in_force::{InForce, compiled};
 use crate::tools::Catalogue;
 
+/// Who is in which role.
+pub type Roles = BTreeMap<String, BTreeSet<Principal>>;
+
 /// What to decide under, instead of what was in force.
 #[derive(Clone, Debug, Default)]
 pub struct WhatIf {
     /// Texts of policies and roles, in place of the published ones.
-    pub policies: Option<(Vec<PolicyFile>, BTreeMap<String, BTreeSet<Principal>>)>,
+    pub policies: Option<(Vec<PolicyFile>, Roles)>,
     /// Tools, in place of the worker's.
     pub tools: Option<Arc<Catalogue>>,
 }
