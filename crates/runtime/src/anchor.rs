@@ -6,10 +6,11 @@
 //! what was acknowledged since a dead worker's last heartbeat may be missing. Only the newest are kept: a
 //! store that was set back as a whole lacks the newest of all.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::entry::Head;
@@ -20,6 +21,11 @@ use crate::error::RunError;
 
 /// How many heads are kept.
 const KEPT: usize = 256;
+/// How long to wait for another worker that writes the file. One that was stopped in the middle of it
+/// must not keep others from their heartbeats: what is not written now is written with a later one.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How often to ask meanwhile.
+const ASK_EVERY: Duration = Duration::from_millis(5);
 /// The first line of the file.
 const TITLE: &str = "gesta anchor 0";
 
@@ -173,9 +179,8 @@ impl Anchor {
     /// file's was opened by somebody who restored the store: what the file remembers is of the past.
     async fn weigh(path: PathBuf, store: &dyn Store) -> Result<Self, RunError> {
         let epoch = fit(store).await?;
-        let _locked = lock(&path)?;
         let anchor = path.display().to_string();
-        let fresh = Anchored { store: epoch.store, epoch: epoch.number, heads: Vec::new() };
+        // Read without the lock: the file is replaced whole.
         let known = match Anchored::read(&path)? {
             Some(kept) if kept.store != epoch.store => {
                 return Err(Unfit::OtherStore { anchor }.into());
@@ -186,7 +191,8 @@ impl Anchor {
             }
             Some(kept) if kept.epoch == epoch.number => kept.heads,
             _ => {
-                fresh.write(&path)?;
+                let weighed = Self { path: path.clone(), epoch, state: Mutex::default() };
+                weighed.write(&[])?;
                 Vec::new()
             }
         };
@@ -254,19 +260,29 @@ impl Anchor {
         if unwritten.is_empty() {
             return Ok(());
         }
-        let _locked = lock(&self.path)?;
+        if let Some(kept) = self.write(&unwritten)? {
+            let mut state = self.state();
+            state.unwritten.retain(|head| !unwritten.contains(head));
+            state.known = kept.heads;
+        }
+        Ok(())
+    }
+
+    /// Adds heads to the file, and makes it if there is none or only one of an earlier epoch. None when
+    /// another worker is at it for too long.
+    fn write(&self, heads: &[(TrajectoryId, Head)]) -> Result<Option<Anchored>, RunError> {
+        let Some(_locked) = lock(&self.path)? else { return Ok(None) };
         let (store, epoch) = (self.epoch.store, self.epoch.number);
         let mut kept = match Anchored::read(&self.path)? {
-            Some(kept) if (kept.store, kept.epoch) == (store, epoch) => kept,
-            Some(kept) => return Err(Unfit::Reopened { found: kept.epoch }.into()),
-            None => Anchored { store, epoch, heads: Vec::new() },
+            Some(kept) if kept.store != store || kept.epoch > epoch => {
+                return Err(Unfit::Reopened { found: kept.epoch }.into());
+            }
+            Some(kept) if kept.epoch == epoch => kept,
+            _ => Anchored { store, epoch, heads: Vec::new() },
         };
-        kept.note(&unwritten);
+        kept.note(heads);
         kept.write(&self.path)?;
-        let mut state = self.state();
-        state.unwritten.retain(|head| !unwritten.contains(head));
-        state.known = kept.heads;
-        Ok(())
+        Ok(Some(kept))
     }
 }
 
@@ -312,11 +328,27 @@ async fn compare(
     Err(Unfit::Behind { anchor, trajectory, known, found }.into())
 }
 
-/// Held while the file is read and written again: several workers share it.
-fn lock(path: &Path) -> Result<File, RunError> {
+/// Held while the file is read and written again: several workers share it. None when it cannot be had.
+fn lock(path: &Path) -> Result<Option<File>, RunError> {
     let beside = path.with_extension("anchor.lock");
+    let asked = Instant::now();
     let locked = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
-    let locked = locked.and_then(|file| file.lock().map(|()| file));
+    let locked = locked.and_then(|file| {
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(file)),
+                Err(TryLockError::WouldBlock) if asked.elapsed() < PATIENCE => {
+                    std::thread::sleep(ASK_EVERY);
+                }
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+    });
+    if matches!(locked, Ok(None)) {
+        let path = beside.display();
+        tracing::warn!(%path, "another worker has been writing the anchor for long");
+    }
     locked.map_err(|error| file_error(&beside, &error))
 }
 

@@ -255,3 +255,18 @@ fn a_child_of_a_restored_job_is_in_as_much_doubt() {
     assert_eq!(world.files("mails"), 1);
     assert_eq!(world.gesta(&["doubts", "--json"]).json_lines().len(), 1);
 }
+
+/// A worker that was stopped in the middle of writing the anchor holds its lock for as long as it is stopped.
+#[test]
+fn a_worker_that_holds_the_anchor_stops_nobody() {
+    let world = world();
+    world.write("look.yaml", "job: look\nsteps:\n  - { id: look, tool: look }\n");
+    world.gesta(&["run", "look.yaml"]).ok();
+    let stopped = std::fs::File::open(world.path("gesta.db.anchor.lock")).unwrap();
+    stopped.lock().unwrap();
+    let told = world.gesta(&["run", "look.yaml"]).expect(0);
+    assert!(told.err.contains("writing the anchor"), "{}", told.err);
+    drop(stopped);
+    world.gesta(&["run", "look.yaml"]).ok();
+    assert_eq!(outside(&world), [0, 0, 0, 3]);
+}
