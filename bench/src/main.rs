@@ -22,6 +22,10 @@ use table::Table;
 /// What can be measured by itself.
 const PARTS: [&str; 7] = ["sqlite", "postgres", "verify", "growth", "jobs", "policy", "replay"];
 
+/// As in the `gesta` command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [mode, file] = args.as_slice()

@@ -48,6 +48,10 @@ use clap::Parser as _;
 use crate::args::{Arguments, Global, Internal};
 use crate::session::Session;
 
+/// Entries are read on several threads and dropped on another, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
     // The supervisor of a tool must find this process as it was started: no threads, no output.
