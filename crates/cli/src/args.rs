@@ -7,10 +7,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, backup, branch, budget, cancel, check, completions, confirm, conformance,
-    demo, diff, doctor, doubts, erase, export, freeze, graph, help, import, init, jobs, keys, log,
-    notices, policy, proof, quarantine, receipt, release, replay, resolve, restore, resume, run,
-    seal, show, signal, submit, tools, tree, verify, witness, worker, workers, writ,
+    approvals, approve, archive, backup, branch, budget, cancel, check, completions, confirm,
+    conformance, demo, diff, doctor, doubts, erase, export, freeze, graph, help, import, init,
+    jobs, keys, log, notices, policy, proof, quarantine, receipt, release, replay, resolve,
+    restore, resume, run, seal, show, signal, submit, tools, tree, verify, witness, worker,
+    workers, writ,
 };
 use crate::session::Session;
 
@@ -143,6 +144,7 @@ pub(crate) enum Command {
     Proof(proof::Arguments),
     Witness(witness::Arguments),
     Erase(erase::Arguments),
+    Archive(archive::Arguments),
     Backup(backup::Arguments),
     Restore(restore::Arguments),
     Release(release::Arguments),
@@ -197,6 +199,7 @@ impl Command {
             Self::Proof(arguments) => proof::run(session, &arguments),
             Self::Witness(arguments) => witness::run(session, &arguments),
             Self::Erase(arguments) => erase::run(session, &arguments),
+            Self::Archive(arguments) => archive::run(session, &arguments),
             Self::Backup(arguments) => backup::run(session, &arguments),
             Self::Restore(arguments) => restore::run(session, &arguments),
             Self::Release(arguments) => release::run(session, &arguments),

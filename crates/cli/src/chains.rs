@@ -92,6 +92,7 @@ impl Chains for StoreChains {
 fn finding(trajectory: Option<TrajectoryId>, error: &StoreError) -> Finding {
     let (class, code) = match error {
         StoreError::DamagedBlob(_) => (Class::Tampered, "blob"),
+        StoreError::Archived { .. } => (Class::Incomplete, "archived"),
         _ => (Class::Unreadable, "store"),
     };
     Finding { class, code, trajectory, seq: None, entry: None, what: error.to_string() }

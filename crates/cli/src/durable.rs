@@ -87,6 +87,14 @@ impl<'a> Beside<'a> {
     }
 }
 
+/// Makes a file that is there survive a power failure, whoever wrote it.
+pub(crate) fn sync(path: &Path) -> Result<()> {
+    File::open(path)
+        .and_then(|file| file.sync_all())
+        .and_then(|()| sync_directory(directory(path)))
+        .with_context(|| cannot_write(path))
+}
+
 /// Moves a file to a name in the same directory that nothing has.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     std::fs::rename(from, to)

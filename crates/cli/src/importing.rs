@@ -14,7 +14,7 @@ use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::TrajectoryKind;
 use gesta_core::state::State;
 use gesta_core::verification::{Class, Finding};
-use gesta_store::{Chain, ChainError, Store};
+use gesta_store::{Chain, ChainError, Store, Whole};
 use gesta_verify::bundle::Bundle;
 use gesta_verify::engine::Chains as _;
 
@@ -32,6 +32,8 @@ pub(crate) struct Planned {
     pub(crate) there: Option<Head>,
     /// How many entries are to be added.
     pub(crate) missing: u64,
+    /// Whether it is archived, and comes back whole.
+    pub(crate) archived: bool,
     source: Option<(TrajectoryId, EntryId)>,
     /// Whether somebody has something to do with it here.
     goes_on: bool,
@@ -88,10 +90,32 @@ pub(crate) async fn carry_out(
     }
     let mut added = 0;
     for one in planned.iter().filter(|one| one.missing > 0) {
-        append(store, bundle, one).await?;
+        if one.archived {
+            bring_back(store, bundle, one.trajectory).await?;
+        } else {
+            append(store, bundle, one).await?;
+        }
         added += one.missing;
     }
     Ok(added)
+}
+
+/// Puts the entries of an archived trajectory back.
+async fn bring_back(
+    store: &Arc<dyn Store>,
+    bundle: &Bundle,
+    trajectory: TrajectoryId,
+) -> Result<()> {
+    let mut entries = Vec::new();
+    read(bundle, trajectory, |entry| {
+        entries.push(entry);
+        ControlFlow::Continue(())
+    })?;
+    let whole = Whole::of(trajectory, entries).ok_or_else(|| changed(CHANGED))?;
+    match store.archives().bring_back(&whole).await? {
+        true => Ok(()),
+        false => Err(ChainError::Contended(trajectory).into()),
+    }
 }
 
 /// Adds the rest of one trajectory.
@@ -149,7 +173,16 @@ async fn compare(
         ids.push(entry.id());
         ControlFlow::Continue(())
     })?;
-    let there = store.trajectory(trajectory).await?.map(|row| row.head);
+    let row = store.trajectory(trajectory).await?;
+    let there = row.as_ref().map(|row| row.head);
+    if row.is_some_and(|row| row.archived.is_some())
+        && there == bundle.expected_head(trajectory)
+        && ids.last().copied() == there.map(|head| head.id)
+    {
+        // The bundle that it was archived in, or another that has all of it: wherever the first one is.
+        let missing = ids.len() as u64;
+        return Ok(Planned { trajectory, there, missing, archived: true, source, goes_on: false });
+    }
     let both = there.map_or(0, |head| head.seq + 1).min(ids.len() as u64);
     let mut seq = 0;
     while seq < both {
@@ -173,7 +206,7 @@ async fn compare(
         }
     }
     let missing = (ids.len() as u64).saturating_sub(there.map_or(0, |head| head.seq + 1));
-    Ok(Planned { trajectory, there, missing, source, goes_on: false })
+    Ok(Planned { trajectory, there, missing, archived: false, source, goes_on: false })
 }
 
 /// A branch is appended on top of its source, so its source comes first.

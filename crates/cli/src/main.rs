@@ -2,6 +2,8 @@
 //! and turns results into output and exit codes. What a trajectory may do is decided elsewhere.
 
 mod approvals;
+mod archive;
+mod archiving;
 mod args;
 mod chains;
 mod commands;

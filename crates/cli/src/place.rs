@@ -10,6 +10,7 @@ use anyhow::Result;
 use gesta_core::digest::Digest;
 use gesta_store::{DataKeys, Store};
 
+use crate::archive;
 use crate::problem::Problem;
 use crate::settings::PostgresSettings;
 
@@ -132,8 +133,12 @@ impl Place {
         self.make().await
     }
 
-    /// Opens a store, or makes it.
+    /// Opens a store, or makes it; what is archived is read from its bundles.
     pub(crate) async fn make(&self) -> Result<Arc<dyn Store>> {
+        Ok(archive::over(self.bare().await?))
+    }
+
+    async fn bare(&self) -> Result<Arc<dyn Store>> {
         match self {
             #[cfg(feature = "sqlite")]
             Self::Sqlite(path) => {

@@ -80,6 +80,9 @@ fn advice(error: &anyhow::Error) -> Option<String> {
         StoreError::DamagedBlob(_) => {
             Some("`gesta verify` says what holds and what does not".to_owned())
         }
+        StoreError::Archived { trajectory, .. } => Some(format!(
+            "put the file back, there or where `to` under [retention] in gesta.toml says; `gesta import FILE` brings all of a bundle back into the store, `gesta archive --restore {trajectory}` this one"
+        )),
         _ => None,
     }
 }
@@ -99,6 +102,7 @@ fn code_of(error: &anyhow::Error) -> u8 {
     match store_error(error) {
         Some(StoreError::Newer { .. } | StoreError::Damaged { .. }) => unreadable,
         Some(StoreError::DamagedBlob(_)) => Class::Tampered.exit_code(),
+        Some(StoreError::Archived { .. }) => Class::Incomplete.exit_code(),
         _ => ERROR,
     }
 }

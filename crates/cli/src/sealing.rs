@@ -65,6 +65,12 @@ pub(crate) fn keyring(session: &Session, store: &Arc<dyn Store>) -> Result<Keyri
     Ok(keyring)
 }
 
+/// Whether somebody seals in a workspace. The key is not read: nobody is asked for a passphrase.
+pub(crate) fn has_sealer(workspace: &Workspace) -> bool {
+    key_file::path(&workspace.keys(), workspace.config.log.key.as_deref().unwrap_or(SEALER))
+        .exists()
+}
+
 /// Seals what a run has left, if that is little. It is no part of the run: what goes wrong is told, and a
 /// worker or `gesta seal` makes up for it.
 pub(crate) fn after_run(session: &Session, workshop: &Workshop) {

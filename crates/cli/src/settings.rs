@@ -80,6 +80,24 @@ impl LogSettings {
     }
 }
 
+/// `[retention]`: what `gesta archive` does unless it is told otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetentionSettings {
+    /// How long what has ended stays in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) archive_after: Option<DurationMs>,
+    /// The directory that bundles are put into.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) to: Option<PathBuf>,
+}
+
+impl RetentionSettings {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// `[temporal]`: windows, and what follows when one is full.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -16,7 +16,8 @@ use crate::place::Place;
 use crate::policies;
 use crate::problem::Problem;
 use crate::settings::{
-    LimitSettings, LogSettings, PolicySettings, PostgresSettings, TemporalSettings, WorkerSettings,
+    LimitSettings, LogSettings, PolicySettings, PostgresSettings, RetentionSettings,
+    TemporalSettings, WorkerSettings,
 };
 
 /// The file that makes a directory a workspace.
@@ -59,6 +60,9 @@ pub(crate) struct Config {
     /// The transparency log.
     #[serde(default, skip_serializing_if = "LogSettings::is_default")]
     pub(crate) log: LogSettings,
+    /// When what has ended is archived, and where.
+    #[serde(default, skip_serializing_if = "RetentionSettings::is_default")]
+    pub(crate) retention: RetentionSettings,
     /// How a PostgreSQL store is reached.
     #[serde(default, skip_serializing_if = "PostgresSettings::is_default")]
     pub(crate) postgres: PostgresSettings,
@@ -91,6 +95,7 @@ impl Config {
             limits: LimitSettings::default(),
             temporal: TemporalSettings::default(),
             log: LogSettings::default(),
+            retention: RetentionSettings::default(),
             postgres: PostgresSettings::default(),
             notify: BTreeMap::new(),
             tools: toml::Table::new(),
@@ -142,6 +147,11 @@ impl Workspace {
     /// Where private keys are.
     pub(crate) fn keys(&self) -> PathBuf {
         self.directory.join(&self.config.keys)
+    }
+
+    /// Where bundles of archived trajectories are kept, if it says so.
+    pub(crate) fn archive(&self) -> Option<PathBuf> {
+        Some(self.directory.join(self.config.retention.to.as_ref()?))
     }
 
     /// Whom to trust.

@@ -169,6 +169,9 @@ codes! {
         "http_status": "the other side answers with a status that means failure", "the message has the status; `success` in the tool's declaration sets which are";
     }
     Finding {
+        "archived":
+            "a trajectory is in a bundle that is not where it was put, or is not what was archived",
+            "put the file back, or verify it where it is with `gesta-verify`; `gesta verify --here` leaves archived trajectories out";
         "delivery":
             "a chain says that it gave another something that the other does not have",
             "verify both together; if the other is there, one of the two was changed";

@@ -316,12 +316,18 @@ async fn compare(
     trajectory: TrajectoryId,
     known: Head,
 ) -> Result<(), RunError> {
-    let there = store.entries(trajectory, known.seq, 1).await?;
-    if there.first().is_some_and(|entry| entry.id == known.id) {
+    let row = store.trajectory(trajectory).await?;
+    let found = row.as_ref().map(|row| row.head);
+    if found == Some(known) {
         return Ok(());
     }
-    let found = store.trajectory(trajectory).await?.map(|row| row.head);
-    if found == Some(known) {
+    // What was archived had this head and went on; a bundle that is away stands in nobody's way.
+    let archived = row.is_some_and(|row| row.archived.is_some() && row.head.seq > known.seq);
+    if archived {
+        return Ok(());
+    }
+    let there = store.entries(trajectory, known.seq, 1).await?;
+    if there.first().is_some_and(|entry| entry.id == known.id) {
         return Ok(());
     }
     let anchor = path.display().to_string();

@@ -4,11 +4,13 @@
 //! `GESTA_CUT=POINT[:N][:kill|stop]` cuts when POINT is reached for the N-th time.
 
 #[cfg(feature = "cuts")]
-pub(crate) use armed::{append, here};
+pub(crate) use armed::append;
+#[cfg(feature = "cuts")]
+pub use armed::here;
 
 /// A point of the path that a call takes.
 #[cfg(not(feature = "cuts"))]
-pub(crate) fn here(_point: &str) {}
+pub fn here(_point: &str) {}
 
 /// One side of a turn's append.
 #[cfg(not(feature = "cuts"))]
@@ -33,7 +35,7 @@ mod armed {
     const STOPPING: Duration = Duration::from_millis(500);
 
     /// A point of the path that a call takes.
-    pub(crate) fn here(point: &str) {
+    pub fn here(point: &str) {
         let Some(cut) = CUT.get_or_init(ordered) else { return };
         if cut.point != point || cut.left.fetch_sub(1, Ordering::SeqCst) != 1 {
             return;

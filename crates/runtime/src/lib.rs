@@ -8,7 +8,8 @@ mod branches;
 mod budgets;
 mod clock;
 mod closing;
-mod cut;
+#[doc(hidden)]
+pub mod cut;
 mod decide;
 mod delegation;
 mod desk;

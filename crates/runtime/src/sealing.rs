@@ -244,7 +244,13 @@ impl Batch {
         let mut ids: Vec<EntryId> = Vec::new();
         let mut next = from;
         while next <= to && self.leaves + ids.len() < MAX_LEAVES {
-            let page = store.entries(trajectory, next, PAGE).await?;
+            let page = match store.entries(trajectory, next, PAGE).await {
+                // One that was archived before anybody sealed stops nobody else.
+                Err(archived @ StoreError::Archived { .. }) => {
+                    return Ok(Err(archived.to_string()));
+                }
+                page => page?,
+            };
             for stored in page.iter().filter(|stored| stored.seq <= to) {
                 let entry = Entry::from_bytes(&stored.bytes).ok();
                 let entry = entry.filter(|entry| entry.id() == stored.id && entry.seq() == next);

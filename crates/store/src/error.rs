@@ -62,6 +62,16 @@ pub enum StoreError {
     /// The trajectory is not there.
     #[error("there is no trajectory `{0}` in this store")]
     NoTrajectory(TrajectoryId),
+    /// The entries of the trajectory are not in the store any more.
+    #[error("the entries of {trajectory} are archived in `{bundle}`{why}")]
+    Archived {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// The file that they are in, as it was called when it was written.
+        bundle: String,
+        /// Why they cannot be had from there, if somebody has tried.
+        why: String,
+    },
     /// The database refused a statement.
     #[error("the database refused: {why}")]
     Refused {
@@ -102,7 +112,29 @@ pub enum AppendError {
     Unknown(StoreError),
 }
 
+impl StoreError {
+    /// The entries are elsewhere.
+    pub(crate) fn archived(trajectory: TrajectoryId, bundle: String) -> Self {
+        Self::Archived { trajectory, bundle, why: String::new() }
+    }
+}
+
 impl AppendError {
+    /// What becomes of an append to an archived trajectory with this head, where being archived is all that
+    /// stands against it. One that was appended before counts; its entries are not there to compare, and
+    /// its head is enough.
+    pub(crate) fn to_archived(
+        admitted: &Admitted,
+        head: Head,
+        bundle: &str,
+    ) -> Option<Result<Head, Self>> {
+        if admitted.head() == head {
+            return Some(Ok(head));
+        }
+        let error = || StoreError::archived(admitted.trajectory(), bundle.to_owned());
+        (admitted.expected() == Some(head)).then(|| Err(Self::Refused(error())))
+    }
+
     /// Why an append lost where this head was found: its own trajectory has moved, or the registry.
     pub(crate) fn lost(admitted: &Admitted, head: Option<Head>) -> Self {
         match admitted.under() {

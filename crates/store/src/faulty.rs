@@ -17,6 +17,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
+use crate::archive::{Archives, Archiving, BundleRow, Size, Whole};
 use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
@@ -243,6 +244,10 @@ impl Store for FaultyStore {
         self.inner.epochs()
     }
 
+    fn archives(&self) -> &dyn Archives {
+        self
+    }
+
     fn listen(&self) -> Listening {
         self.inner.listen()
     }
@@ -292,5 +297,24 @@ impl LogStore for FaultyStore {
 
     async fn runs(&self, from_leaf: u64, max: usize) -> Result<Vec<Run>, StoreError> {
         self.inner.log().runs(from_leaf, max).await
+    }
+}
+
+#[async_trait]
+impl Archives for FaultyStore {
+    async fn archive(&self, archiving: &Archiving) -> Result<Option<u64>, StoreError> {
+        self.write(self.inner.archives().archive(archiving), |error| error).await
+    }
+
+    async fn bring_back(&self, whole: &Whole) -> Result<bool, StoreError> {
+        self.write(self.inner.archives().bring_back(whole), |error| error).await
+    }
+
+    async fn bundles(&self) -> Result<Vec<BundleRow>, StoreError> {
+        self.inner.archives().bundles().await
+    }
+
+    async fn size(&self) -> Result<Size, StoreError> {
+        self.inner.archives().size().await
     }
 }

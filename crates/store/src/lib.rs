@@ -4,6 +4,7 @@
 //! is for simulation. Each is a Cargo feature but memory. One conformance suite runs against all.
 
 mod accounts;
+mod archive;
 pub mod chain;
 mod claims;
 pub mod clock;
@@ -23,6 +24,7 @@ mod rations;
 pub mod sqlite;
 
 pub use accounts::{Account, AccountRow, Draw, Drawn};
+pub use archive::{Archived, Archives, Archiving, BundleRow, Size, Whole};
 pub use chain::{Chain, ChainError, Draft, Follow, Rehearsed, Written, as_of, read_entry};
 pub use data_keys::{DataKey, DataKeys, Kept, MemoryDataKeys};
 pub use epoch::{Copied, Epoch, Epochs, HeldListing, HeldRow, Opening, Release};

@@ -1,6 +1,7 @@
 //! The memory store: the port's semantics and nothing else. The others are compared with it, and
 //! the simulator runs on it.
 
+mod archive;
 mod epochs;
 mod log;
 
@@ -19,6 +20,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 
 use crate::accounts::{Account, AccountRow, Book, Draw, Drawn};
+use crate::archive::{Archived, Archives};
 use crate::claims::{self, Candidate};
 use crate::clock::Clock;
 use crate::epoch::{Epochs, HeldRow};
@@ -46,7 +48,8 @@ struct Tables {
     accounts: BTreeMap<Account, Book>,
     outbox: Outbox,
     effects: BTreeMap<(TrajectoryId, UnixMs, Digest), Signed<EffectReport>>,
-    blobs: BTreeMap<Digest, Vec<u8>>,
+    /// With when each was last put.
+    blobs: BTreeMap<Digest, (Vec<u8>, UnixMs)>,
     log: log::Log,
     /// The number, once it is not the first, and when it was opened.
     epoch: (u64, UnixMs),
@@ -67,6 +70,7 @@ struct Chain {
     parked: BTreeMap<StepId, Parked>,
     owner: Option<WorkerId>,
     held: bool,
+    archived: Option<Archived>,
 }
 
 impl MemoryStore {
@@ -98,8 +102,13 @@ impl Store for MemoryStore {
         max: usize,
     ) -> Result<Vec<StoredEntry>, StoreError> {
         let tables = self.tables();
-        let entries = tables.trajectories.get(&trajectory).map_or(&[][..], |chain| &chain.entries);
-        Ok(entries.iter().skip(index(from)).take(max).cloned().collect())
+        let Some(chain) = tables.trajectories.get(&trajectory) else { return Ok(Vec::new()) };
+        match &chain.archived {
+            Some(archived) if from <= chain.head.seq => {
+                Err(StoreError::archived(trajectory, archived.bundle.clone()))
+            }
+            _ => Ok(chain.entries.iter().skip(index(from)).take(max).cloned().collect()),
+        }
     }
 
     async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError> {
@@ -159,7 +168,7 @@ impl Store for MemoryStore {
         projection: &Projection,
     ) -> Result<(), AppendError> {
         match self.tables().trajectories.get_mut(&trajectory) {
-            Some(chain) if chain.head == head => {
+            Some(chain) if chain.head == head && chain.archived.is_none() => {
                 chain.parked.clear();
                 chain.project(projection);
                 Ok(())
@@ -372,14 +381,15 @@ impl Store for MemoryStore {
 
     async fn put_blob(&self, bytes: &[u8]) -> Result<BlobRef, StoreError> {
         let blob = BlobRef::of(bytes);
-        self.tables().blobs.insert(blob.sha256, bytes.to_vec());
+        let now = (self.clock)();
+        self.tables().blobs.insert(blob.sha256, (bytes.to_vec(), now));
         Ok(blob)
     }
 
     async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
         match self.tables().blobs.get(&digest) {
-            Some(bytes) if Digest::of(bytes) != digest => Err(StoreError::DamagedBlob(digest)),
-            other => Ok(other.cloned()),
+            Some((bytes, _)) if Digest::of(bytes) != digest => Err(StoreError::DamagedBlob(digest)),
+            other => Ok(other.map(|(bytes, _)| bytes.clone())),
         }
     }
 
@@ -388,6 +398,10 @@ impl Store for MemoryStore {
     }
 
     fn epochs(&self) -> &dyn Epochs {
+        self
+    }
+
+    fn archives(&self) -> &dyn Archives {
         self
     }
 
@@ -413,6 +427,11 @@ impl Tables {
             Fence::Attempt(attempt) => attempt == chain.summary.attempt && !chain.held,
             Fence::Open => true,
         };
+        if let Some(archived) = &chain.archived
+            && let Some(answer) = AppendError::to_archived(admitted, chain.head, &archived.bundle)
+        {
+            return answer;
+        }
         if stands && fenced && admitted.expected() == Some(chain.head) {
             chain.extend(admitted);
             admitted.notices().iter().for_each(|notice| self.outbox.put(notice));
@@ -452,6 +471,7 @@ impl Chain {
             parked: BTreeMap::new(),
             owner: None,
             held: false,
+            archived: None,
         };
         chain.extend(admitted);
         chain
@@ -487,7 +507,8 @@ impl Chain {
     }
 
     fn row(&self, trajectory: TrajectoryId) -> TrajectoryRow {
-        TrajectoryRow { trajectory, head: self.head, summary: self.summary.clone() }
+        let (summary, archived) = (self.summary.clone(), self.archived.clone());
+        TrajectoryRow { trajectory, head: self.head, summary, archived }
     }
 }
 

@@ -12,6 +12,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
+use crate::archive::{Archived, Archives};
 use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::LogStore;
@@ -39,6 +40,8 @@ pub struct TrajectoryRow {
     pub head: Head,
     /// The rest.
     pub summary: Summary,
+    /// Where its entries are, if they are not here.
+    pub archived: Option<Archived>,
 }
 
 /// A parked step's row.
@@ -107,11 +110,13 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// `Ok` means durable: it survives the death of the process and of the machine. After a crash
     /// without an answer it is unknown; sending the same again settles it, since entries that are
-    /// already there under the same ids count as appended.
+    /// already there under the same ids count as appended. To an archived trajectory nothing is appended:
+    /// it is refused, and the error says where the entries are.
     async fn append(&self, admitted: Admitted) -> Result<Head, AppendError>;
 
     /// The entries of a trajectory with `seq >= from`, in order, at most `max` of them. Sees
-    /// everything that was acknowledged before the call.
+    /// everything that was acknowledged before the call. Those of an archived trajectory are elsewhere:
+    /// asking for any of them is an error that says where.
     async fn entries(
         &self,
         trajectory: TrajectoryId,
@@ -259,6 +264,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// What it knows of being a copy.
     fn epochs(&self) -> &dyn Epochs;
+
+    /// What it knows of trajectories whose entries are elsewhere.
+    fn archives(&self) -> &dyn Archives;
 
     /// Hears of what is added by others than the owner, reported to the inbox, or given back with
     /// something left to do. News may be missed; whoever listens also looks from time to time.

@@ -67,6 +67,11 @@ macro_rules! conformance {
             what_is_held_takes_nothing_from_an_attempt,
             a_release_is_said_once,
             an_epoch_ends_every_lease,
+            what_is_archived_leaves_its_row,
+            only_what_stands_still_is_archived,
+            nothing_is_appended_to_what_is_archived,
+            blobs_that_somebody_may_name_stay,
+            archiving_and_appending_never_both_win,
             agrees_with_memory,
         }
     };

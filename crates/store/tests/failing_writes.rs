@@ -8,6 +8,7 @@ mod place;
 use std::sync::Arc;
 
 use gesta_core::digest::EntryId;
+use gesta_core::entry::Entry;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::sample::{Cast, Dice, EPOCH};
 use gesta_core::state::{Act, Offer, State};
@@ -15,7 +16,7 @@ use gesta_core::time::UnixMs;
 use gesta_core::verification::Verifier;
 use gesta_store::faulty::{Fault, Faults, FaultyStore};
 use gesta_store::memory::MemoryStore;
-use gesta_store::{Chain, ChainError, Store};
+use gesta_store::{Archived, Archiving, Chain, ChainError, Store, Whole};
 
 const APPENDS: u64 = 70;
 const ID: TrajectoryId = TrajectoryId::from_bytes([5; 16]);
@@ -66,6 +67,7 @@ on_every_store! {
     every_second_write_may_fail,
     an_append_that_stays_unknown_is_told_to_the_caller_and_settled_by_loading,
     blobs_and_effects_may_be_repeated,
+    archiving_may_be_repeated,
 }
 
 fn memory() -> Fresh {
@@ -260,5 +262,55 @@ async fn blobs_and_effects_may_be_repeated(open: impl AsyncFn() -> Fresh) {
         store.drop_effect(&report).await.unwrap_err();
         store.drop_effect(&report).await.unwrap();
         assert!(store.effects(ID).await.unwrap().is_empty());
+    }
+}
+
+/// Entries leave the store once and come back once, whatever the first answer was; lost or not, none is gone
+/// without its row saying where it is.
+async fn archiving_may_be_repeated(open: impl AsyncFn() -> Fresh) {
+    for fault in BOTH {
+        let fresh = open().await;
+        let inner = Arc::clone(&fresh.store);
+        let cast = Cast::new(3);
+        let mut chain = Chain::unbegun(Arc::clone(&inner), ID);
+        chain
+            .append(|admission| {
+                *admission = cast.begin_session(ID).unwrap();
+                Ok(())
+            })
+            .await
+            .unwrap();
+        for act in [Act::RequestCancel, Act::EndCancelled] {
+            let end = |admission: &mut gesta_core::state::Admission| {
+                let offers = admission.state().next(EPOCH);
+                let offer = offers.into_iter().find(|offer| offer.act == act).unwrap();
+                cast.push(admission, &offer, EPOCH, &mut Dice::new(1)).unwrap();
+                Ok(())
+            };
+            chain.append(end).await.unwrap();
+        }
+        let stored = inner.entries(ID, 0, 99).await.unwrap();
+        let entries = stored.iter().map(|one| Entry::from_bytes(&one.bytes).unwrap()).collect();
+        let whole = Whole::of(ID, entries).unwrap();
+        let sha256 = gesta_core::digest::Digest::of(b"bundle");
+        let archived = Archived { bundle: "b.gesta".to_owned(), sha256, at: EPOCH };
+        let (head, blobs) = (whole.head(), Vec::new());
+        let asked = Archiving { trajectory: ID, head, archived, blobs, unused_since: EPOCH };
+        let store = FaultyStore::new(
+            Arc::clone(&inner),
+            Box::new(move |write| write.is_multiple_of(2).then_some(fault)),
+        );
+        let row = async || inner.trajectory(ID).await.unwrap().unwrap();
+
+        store.archives().archive(&asked).await.unwrap_err();
+        let gone = inner.entries(ID, 0, 99).await.is_err();
+        assert_eq!((gone, row().await.archived.is_some()), (fault == Fault::Unanswered, gone));
+        assert_eq!(store.archives().archive(&asked).await.unwrap(), Some(0));
+        assert_eq!(row().await.archived, Some(asked.archived));
+
+        store.archives().bring_back(&whole).await.unwrap_err();
+        assert!(store.archives().bring_back(&whole).await.unwrap());
+        assert_eq!(inner.entries(ID, 0, 99).await.unwrap(), stored);
+        assert_eq!(row().await.archived, None);
     }
 }

@@ -11,7 +11,8 @@ use gesta_core::projection::{Parked, Projection};
 use gesta_core::state::State;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::Role;
-use gesta_store::{Chain, ParkedListing, Store, TrajectoryRow};
+use gesta_store::{BundleRow, Chain, ParkedListing, Store, TrajectoryRow};
+use gesta_verify::bundle::Bundle;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ use crate::escape::visible;
 use crate::output::counted;
 use crate::session::Session;
 use crate::workspace::Workspace;
-use crate::{chains, key_file, moment, output};
+use crate::{archive, chains, key_file, moment, output};
 
 /// How many rows are read at a time.
 const PAGE: usize = 512;
@@ -35,7 +36,7 @@ const WRITTEN: UnixMs = UnixMs(1_790_000_000_000);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Checked are the store and its schema, that every trajectory folds, that the projections (status,
-queue, parked steps) are what folding gives, key files, the trust root, and the clock. Signatures are
+queue, parked steps) are what folding gives, that bundles of archived trajectories are there, key files, the trust root, and the clock. Signatures are
 for `gesta verify`. The exit code is 1 if something is wrong and was not repaired.
 
 Examples:
@@ -95,6 +96,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             let rows = session.wait(chains::all(&store))?;
             clock(&rows, &mut examination);
             folds(session, &store, &rows, arguments.rebuild, &mut examination)?;
+            bundles(session, &store, workspace.as_ref(), &mut examination)?;
             if let Some(workspace) = &workspace {
                 registry(workspace, &rows, &mut examination);
             }
@@ -205,7 +207,39 @@ fn clock(rows: &[TrajectoryRow], examination: &mut Examination) {
     examination.judge("clock", format!("{}, behind no entry", moment::utc(now)), bad);
 }
 
-/// Folds every trajectory and compares its rows with what comes out.
+/// Whether the bundles of what is archived are there, as they were written.
+fn bundles(
+    session: &Session,
+    store: &Arc<dyn Store>,
+    workspace: Option<&Workspace>,
+    examination: &mut Examination,
+) -> Result<()> {
+    let bundles = session.wait(store.archives().bundles())?;
+    if bundles.is_empty() {
+        return Ok(());
+    }
+    let directory = workspace.and_then(Workspace::archive);
+    let (mut bad, mut archived) = (Vec::new(), 0);
+    for BundleRow { bundle, sha256, trajectories } in &bundles {
+        archived += trajectories;
+        let of = counted(*trajectories, "trajectory", "trajectories");
+        let found = archive::find(bundle, directory.as_deref());
+        let Some(path) = found else {
+            bad.push(format!("`{bundle}` with {of} is not there"));
+            continue;
+        };
+        let digest = Bundle::open(&path).ok().and_then(|bundle| bundle.digest().ok());
+        if digest.map(|found| found.sha256) != Some(*sha256) {
+            bad.push(format!("`{}` with {of} is not what was archived", path.display()));
+        }
+    }
+    let archived = counted(archived, "trajectory", "trajectories");
+    let files = counted(bundles.len() as u64, "bundle", "bundles");
+    examination.judge("archive", format!("{archived} in {files}, all there"), bad);
+    Ok(())
+}
+
+/// Folds every trajectory that is here and compares its rows with what comes out.
 fn folds(
     session: &Session,
     store: &Arc<dyn Store>,
@@ -213,10 +247,11 @@ fn folds(
     rebuild: bool,
     examination: &mut Examination,
 ) -> Result<()> {
-    let entries: u64 = rows.iter().map(|row| row.head.seq + 1).sum();
+    let here: Vec<&TrajectoryRow> = rows.iter().filter(|row| row.archived.is_none()).collect();
+    let entries: u64 = here.iter().map(|row| row.head.seq + 1).sum();
     let bar = bar(output::shows_progress(session.out.is_json()), entries);
     let (mut broken, mut differing, mut repaired) = (Vec::new(), Vec::new(), Vec::new());
-    for row in rows {
+    for row in &here {
         match session.wait(compare(store, row.trajectory)) {
             Err(error) => broken.push(format!("{}: {error:#}", row.trajectory)),
             Ok((_, differences)) if differences.is_empty() => {}
@@ -231,7 +266,7 @@ fn folds(
     bar.finish_and_clear();
     let strays = session.wait(strays(store, rows))?;
     differing.extend(strays);
-    let count = counted(rows.len() as u64, "trajectory", "trajectories");
+    let count = counted(here.len() as u64, "trajectory", "trajectories");
     let entries = counted(entries, "entry", "entries");
     examination.judge("chains", format!("{count} with {entries}, all legal"), broken);
     for what in &repaired {

@@ -85,7 +85,16 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     }
     let store = session.store()?;
     let asked = asked(session, &store, arguments)?;
-    let (mut contents, hidden) = contents(session, &store, &asked, arguments)?;
+    let wanted = Wanted {
+        follow: !arguments.only,
+        all: arguments.all,
+        proofs: match (arguments.witnessed, arguments.unsealed) {
+            (true, _) => Proofs::Witnessed,
+            (false, true) => Proofs::None,
+            (false, false) => Proofs::Newest,
+        },
+    };
+    let (mut contents, hidden) = contents(session, &store, &asked, &wanted)?;
     disclose(session, &store, &hidden, arguments, &mut contents)?;
     let (disclosed, hidden) = (contents.disclosed() as u64, hidden.len() as u64);
 
@@ -152,24 +161,40 @@ fn asked(
     Ok(asked)
 }
 
+/// What goes into a bundle beside the trajectories that are asked for.
+pub(super) struct Wanted {
+    /// What they rest on.
+    pub(super) follow: bool,
+    /// Whether they are all there are.
+    pub(super) all: bool,
+    pub(super) proofs: Proofs,
+}
+
+/// Which checkpoint of the log is shown.
+pub(super) enum Proofs {
+    None,
+    Newest,
+    Witnessed,
+}
+
 /// What the bundle will hold, with what the log shows of it. The checkpoint is chosen before the chains are
 /// read, so that these have all that it holds.
-fn contents(
+pub(super) fn contents(
     session: &Session,
     store: &Arc<dyn Store>,
     asked: &[TrajectoryId],
-    arguments: &Arguments,
+    wanted: &Wanted,
 ) -> Result<(Contents, Hidden)> {
     for _ in 0..sealing::TRIES {
-        let row = match (arguments.witnessed, arguments.unsealed) {
-            (true, _) => Some(seal::pick(session, store, true)?),
-            (false, true) => None,
-            (false, false) => session.wait(store.log().checkpoint(Which::Newest))?,
+        let row = match wanted.proofs {
+            Proofs::Witnessed => Some(seal::pick(session, store, true)?),
+            Proofs::None => None,
+            Proofs::Newest => session.wait(store.log().checkpoint(Which::Newest))?,
         };
-        let (mut contents, hidden) = session.wait(count(store, asked, !arguments.only))?;
+        let (mut contents, hidden) = session.wait(count(store, asked, wanted.follow))?;
         let Some(row) = row else { return Ok((contents, hidden)) };
         let trajectories: Vec<_> = contents.trajectories().map(|(id, _)| id).collect();
-        let some = (!arguments.all).then_some(trajectories.as_slice());
+        let some = (!wanted.all).then_some(trajectories.as_slice());
         if let Some(sealing) = session.wait(sealing::evidence(&**store, &row, some))? {
             contents.sealing(sealing);
             return Ok((contents, hidden));
@@ -229,7 +254,7 @@ async fn count(
 }
 
 /// What entries commit to: the first trajectory that does, and every place.
-type Hidden = BTreeMap<Commitment, (TrajectoryId, Vec<String>)>;
+pub(super) type Hidden = BTreeMap<Commitment, (TrajectoryId, Vec<String>)>;
 
 /// Attaches the values that were asked for. What is erased cannot be disclosed.
 fn disclose(
@@ -281,7 +306,11 @@ fn altered(trajectory: TrajectoryId, seq: u64) -> Problem {
 }
 
 /// The second pass: the bytes.
-async fn write(store: &Arc<dyn Store>, contents: Contents, out: &mut impl Write) -> Result<()> {
+pub(super) async fn write(
+    store: &Arc<dyn Store>,
+    contents: Contents,
+    out: &mut impl Write,
+) -> Result<()> {
     let trajectories: Vec<_> = contents.trajectories().collect();
     let blobs: Vec<_> = contents.blobs().collect();
     let mut writer = Writer::new(out, contents)?;

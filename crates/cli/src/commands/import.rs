@@ -21,7 +21,8 @@ use crate::{importing, place};
 #[command(after_help = "\
 The bundle is verified first, against whom you trust; one that does not hold is refused, and nothing
 is written. What the store has already is left as it is; where the two differ, the import is refused
-with the first entry that does. Killed in the middle, the same import goes on.
+with the first entry that does. Killed in the middle, the same import goes on. What was archived comes
+back.
 A trajectory that has not ended is refused: workers here would go on with it, beside those where it
 comes from. `--open` takes it all the same, for when the other store is gone.
 The exit codes are those of `gesta verify`.
@@ -66,8 +67,9 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let planned = session.wait(importing::plan(&store, &bundle, arguments.open))?;
     let added = session.wait(importing::carry_out(&store, &bundle, &planned))?;
     let new = planned.iter().filter(|one| one.there.is_none()).count() as u64;
-    let extended =
-        planned.iter().filter(|one| one.there.is_some() && one.missing > 0).count() as u64;
+    let back = planned.iter().filter(|one| one.archived).count() as u64;
+    let grown = planned.iter().filter(|one| one.there.is_some() && one.missing > 0);
+    let extended = grown.count() as u64 - back;
     let blobs = bundle.listed_blobs().len() as u64;
     if session.out.is_json() {
         let ids: Vec<_> = planned.iter().map(|one| one.trajectory).collect();
@@ -76,17 +78,22 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             "trajectories": ids,
             "new": new,
             "extended": extended,
+            "restored": back,
             "entries": added,
             "blobs": blobs,
         }))?;
         return Ok(0);
     }
-    let known = planned.len() as u64 - new - extended;
+    let known = planned.len() as u64 - new - extended - back;
     session.out.line(format!(
         "imported {}, {} and {}; {known} were here already, {extended} had a part here",
         counted(new, "trajectory", "trajectories"),
         counted(added, "entry", "entries"),
         counted(blobs, "blob", "blobs"),
     ))?;
+    if back > 0 {
+        let back = counted(back, "archived trajectory", "archived trajectories");
+        session.out.line(format!("{back} came back"))?;
+    }
     Ok(0)
 }

@@ -10,7 +10,7 @@ use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::{Parked, ParkedOn, Status, TrajectoryKind};
 use gesta_core::state;
-use gesta_store::{Chain, Listing, ParkedListing, Store, TrajectoryRow};
+use gesta_store::{Chain, Listing, ParkedListing, Store, StoreError, TrajectoryRow};
 use serde::Serialize;
 
 use crate::deeds::job_name;
@@ -27,11 +27,15 @@ const PAGE: usize = 512;
 Examples:
   gesta jobs
   gesta jobs --status parked
+  gesta jobs --archived
   gesta jobs --json | jq 'select(.status == \"failed\") | .trajectory'")]
 pub(crate) struct Arguments {
     /// Only those that stand so
     #[arg(long, value_name = "STATUS", value_parser = status_parser())]
     status: Option<Status>,
+    /// Those that are archived, too
+    #[arg(long)]
+    archived: bool,
 }
 
 fn status_parser() -> impl clap::builder::TypedValueParser<Value = Status> {
@@ -54,6 +58,9 @@ struct Row {
     /// Whether it is held since the store was restored.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     held: bool,
+    /// The bundle that it is archived in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archived: Option<String>,
     attempt: u64,
     begun_at: u64,
     changed_at: u64,
@@ -61,7 +68,7 @@ struct Row {
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let store = session.store()?;
-    let rows = session.wait(read(&store, arguments.status))?;
+    let rows = session.wait(read(&store, arguments))?;
     if session.out.is_json() {
         for row in &rows {
             session.out.json_line(row)?;
@@ -76,13 +83,15 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     Ok(0)
 }
 
-async fn read(store: &Arc<dyn Store>, status: Option<Status>) -> Result<Vec<Row>> {
+async fn read(store: &Arc<dyn Store>, arguments: &Arguments) -> Result<Vec<Row>> {
     let mut parked = all_parked(store).await?;
     let mut rows = Vec::new();
-    let mut listing = Listing { after: None, status };
+    let mut listing = Listing { after: None, status: arguments.status };
     loop {
         let page = store.list(&listing, PAGE).await?;
-        for row in page.iter().filter(|row| row.summary.kind == TrajectoryKind::Job) {
+        let shown = |row: &&TrajectoryRow| arguments.archived || row.archived.is_none();
+        let jobs = page.iter().filter(|row| row.summary.kind == TrajectoryKind::Job);
+        for row in jobs.filter(shown) {
             let parked = parked.remove(&row.trajectory).unwrap_or_default();
             rows.push(one(store, row, parked).await?);
         }
@@ -112,8 +121,12 @@ async fn all_parked(store: &Arc<dyn Store>) -> Result<BTreeMap<TrajectoryId, Vec
 }
 
 async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -> Result<Row> {
-    let TrajectoryRow { trajectory, summary, .. } = row;
-    let beginning = store.entries(*trajectory, 0, 2).await?;
+    let TrajectoryRow { trajectory, summary, archived, .. } = row;
+    let beginning = match store.entries(*trajectory, 0, 2).await {
+        // What the row says is told even if the bundle is away.
+        Err(StoreError::Archived { .. }) => Vec::new(),
+        beginning => beginning?,
+    };
     let plan = beginning.iter().find_map(|stored| {
         match &Entry::from_bytes(&stored.bytes).ok()?.payload().body {
             Body::Plan(plan) => Some(plan.steps.clone()),
@@ -139,6 +152,7 @@ async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -
         steps: plan.len().saturating_sub(1),
         parked,
         held: held.is_some_and(|held| held.release.is_none()),
+        archived: archived.as_ref().map(|archived| archived.bundle.clone()),
         attempt: summary.attempt,
         begun_at: summary.begun_at.0,
         changed_at: summary.changed_at.0,
@@ -156,7 +170,10 @@ fn columns(row: &Row, now: u64) -> [String; 5] {
     [
         row.trajectory.to_string(),
         row.job.as_deref().map(visible).unwrap_or_default(),
-        row.status.to_string(),
+        match row.archived {
+            Some(_) => format!("{}, archived", row.status),
+            None => row.status.to_string(),
+        },
         steps,
         age.trim_start_matches('+').to_owned(),
     ]

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::Args;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::verification::Class;
-use gesta_store::{Listing, Store, TrajectoryRow};
+use gesta_store::{Archived, Listing, Store, TrajectoryRow};
 use serde_json::json;
 
 use crate::escape::visible;
@@ -67,13 +67,19 @@ fn list(session: &mut Session, store: &Arc<dyn Store>) -> Result<()> {
     loop {
         let page = session.wait(store.list(&Listing { after, status: None }, PAGE))?;
         for row in &page {
-            let TrajectoryRow { trajectory, head, summary } = row;
-            session.out.json_line(&json!({
+            let TrajectoryRow { trajectory, head, summary, archived } = row;
+            let mut line = json!({
                 "trajectory": trajectory,
                 "head": head,
                 "entries": head.seq + 1,
                 "summary": summary,
-            }))?;
+            });
+            if let (Some(archived), Some(line)) = (archived, line.as_object_mut()) {
+                let Archived { bundle, sha256, at } = archived;
+                let archived = json!({ "bundle": bundle, "sha256": sha256, "at": at });
+                line.insert("archived".to_owned(), archived);
+            }
+            session.out.json_line(&line)?;
         }
         after = page.last().map(|row| row.trajectory);
         if page.len() < PAGE || session.out.is_closed() {
@@ -83,11 +89,14 @@ fn list(session: &mut Session, store: &Arc<dyn Store>) -> Result<()> {
 }
 
 fn columns(row: &TrajectoryRow) -> [String; 7] {
-    let TrajectoryRow { trajectory, head, summary } = row;
+    let TrajectoryRow { trajectory, head, summary, archived } = row;
     [
         trajectory.to_string(),
         summary.kind.to_string(),
-        summary.status.to_string(),
+        match archived {
+            Some(_) => format!("{}, archived", summary.status),
+            None => summary.status.to_string(),
+        },
         (head.seq + 1).to_string(),
         visible(summary.principal.as_str()),
         moment::utc(summary.begun_at),
@@ -132,7 +141,7 @@ pub(super) fn timeline(
 fn heading(trajectory: TrajectoryId, row: Option<&TrajectoryRow>) -> String {
     let bold = Style::new().bold();
     let mut heading = format!("{bold}{trajectory}{bold:#}");
-    if let Some(TrajectoryRow { summary, head, .. }) = row {
+    if let Some(TrajectoryRow { summary, head, archived, .. }) = row {
         let tenant = summary.tenant.as_ref().map(|tenant| format!(" of {tenant}"));
         heading.push_str(&format!(
             "  {}{}, {}, {}",
@@ -141,6 +150,9 @@ fn heading(trajectory: TrajectoryId, row: Option<&TrajectoryRow>) -> String {
             summary.status,
             counted(head.seq + 1, "entry", "entries")
         ));
+        if let Some(archived) = archived {
+            heading.push_str(&format!(", archived in `{}`", visible(&archived.bundle)));
+        }
     }
     heading
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod approvals;
 pub(crate) mod approve;
+pub(crate) mod archive;
 pub(crate) mod backup;
 pub(crate) mod branch;
 pub(crate) mod budget;

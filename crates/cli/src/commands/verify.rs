@@ -25,7 +25,8 @@ use crate::{output, place, reference, sealing};
 #[command(after_help = "\
 Checked are canonical bytes, ids, links, signatures, roles, the legality of every entry, blobs,
 writs, what trajectories say of each other, and what the transparency log held of them. With ids, what those rest on is verified too:
-registries, sources of branches, parents and children. The exit code says what was found.
+registries, sources of branches, parents and children. What is archived is read from its bundle. The
+exit code says what was found.
 
 Examples:
   gesta verify
@@ -44,6 +45,9 @@ pub(crate) struct Arguments {
     /// Every trajectory must be in the transparency log, to its last entry
     #[arg(long)]
     sealed: bool,
+    /// Only what is in the store: bundles of archived trajectories are not read
+    #[arg(long, conflicts_with = "trajectories")]
+    here: bool,
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
@@ -53,9 +57,15 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     for text in &arguments.trajectories {
         asked.push(session.wait(reference::trajectory(&store, text))?);
     }
+    if arguments.here {
+        let rows = session.wait(chains::all(&store))?;
+        let here = rows.into_iter().filter(|row| row.archived.is_none());
+        asked.extend(here.map(|row| row.trajectory));
+    }
     let started = Instant::now();
     let demand = Demand { sealed: arguments.sealed, ..Demand::default() };
-    let report = verify(session, &store, &asked, &trust, (arguments.only, &demand))?;
+    let only = arguments.only || arguments.here;
+    let report = verify(session, &store, &asked, &trust, (only, &demand))?;
     print(session, &report, started.elapsed())?;
     Ok(report.exit_code())
 }

@@ -69,6 +69,7 @@ const COMMANDS: &[&[&str]] = &[
     &["witness"],
     &["witness", "init"],
     &["witness", "sign"],
+    &["archive"],
     &["backup"],
     &["restore"],
     &["release"],

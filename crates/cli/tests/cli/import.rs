@@ -22,7 +22,7 @@ fn import(world: &World, file: &str, store: &str, more: &[&str]) -> crate::world
 }
 
 /// Jobs with branches, children and approvals, all of them ended.
-fn history() -> World {
+pub(crate) fn history() -> World {
     let (world, source) = shop();
     let recorded = branch(&world, &source, &["--at", "charge", "--mode", "recorded"]);
     world.gesta(&["resume", &recorded]).ok();

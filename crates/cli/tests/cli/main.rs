@@ -8,6 +8,7 @@
 )]
 
 mod approvals;
+mod archive;
 mod backup;
 mod branch;
 mod budget;

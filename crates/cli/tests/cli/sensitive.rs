@@ -41,14 +41,14 @@ steps:
 answer: { name: "${steps.who.result.name}", told: "${steps.send.result.to}" }
 "#;
 
-fn world() -> World {
+pub(crate) fn world() -> World {
     let world = World::with_tools(TOOLS);
     world.write("job.yaml", JOB);
     world
 }
 
 /// Runs the job and returns its id.
-fn greeted(world: &World) -> String {
+pub(crate) fn greeted(world: &World) -> String {
     world.gesta(&["run", "job.yaml", "--input", &format!("mail={MAIL}")]).ok();
     world.job()
 }

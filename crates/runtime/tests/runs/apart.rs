@@ -13,9 +13,9 @@ use gesta_core::projection::{Admitted, Projection};
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Epoch, Epochs, HeldListing, HeldRow, Listening,
-    Listing, LogStore, NoticeRow, Opening, ParkedListing, ParkedRow, Profile, Ration, Release,
-    Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
+    Account, AccountRow, AppendError, Archives, Draw, Drawn, Epoch, Epochs, HeldListing, HeldRow,
+    Listening, Listing, LogStore, NoticeRow, Opening, ParkedListing, ParkedRow, Profile, Ration,
+    Release, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -236,6 +236,10 @@ impl Store for Apart {
 
     fn epochs(&self) -> &dyn Epochs {
         self
+    }
+
+    fn archives(&self) -> &dyn Archives {
+        self.inner.archives()
     }
 
     fn listen(&self) -> Listening {

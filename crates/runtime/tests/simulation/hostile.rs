@@ -15,9 +15,9 @@ use gesta_core::sample::Dice;
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
-    Account, AccountRow, AppendError, Draw, Drawn, Epochs, Listening, Listing, LogStore, NoticeRow,
-    ParkedListing, ParkedRow, Profile, Ration, Store, StoreError, StoredEntry, TrajectoryRow,
-    Tried, WorkerRow,
+    Account, AccountRow, AppendError, Archives, Draw, Drawn, Epochs, Listening, Listing, LogStore,
+    NoticeRow, ParkedListing, ParkedRow, Profile, Ration, Store, StoreError, StoredEntry,
+    TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::time::Instant;
 
@@ -260,6 +260,10 @@ impl Store for Hostile {
 
     fn epochs(&self) -> &dyn Epochs {
         self.inner.epochs()
+    }
+
+    fn archives(&self) -> &dyn Archives {
+        self.inner.archives()
     }
 
     fn listen(&self) -> Listening {

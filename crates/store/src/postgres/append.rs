@@ -107,6 +107,8 @@ async fn look(
 struct Found {
     head: Option<Head>,
     attempt: u64,
+    /// The bundle that its entries are in, if they are not here.
+    bundle: Option<String>,
     ids: BTreeMap<u64, EntryId>,
 }
 
@@ -115,6 +117,7 @@ impl Found {
         if rows::get::<Option<i64>>(row, "head_seq")?.is_some() {
             self.head = Some(rows::head(row)?);
             self.attempt = rows::number(row, "attempt")?;
+            self.bundle = rows::get(row, "bundle")?;
         }
         if rows::get::<Option<&[u8]>>(row, "id")?.is_some() {
             self.ids.insert(rows::number(row, "seq")?, rows::entry_id(row, "id")?);
@@ -125,6 +128,11 @@ impl Found {
     fn answer(&self, admitted: &Admitted) -> Answer {
         if admitted.entries().iter().all(|entry| self.ids.get(&entry.seq()) == Some(&entry.id())) {
             return Ok(admitted.head());
+        }
+        if let (Some(head), Some(bundle)) = (self.head, &self.bundle)
+            && let Some(answer) = AppendError::to_archived(admitted, head, bundle)
+        {
+            return answer;
         }
         Err(match admitted.fence() {
             Fence::Attempt(mine) if self.attempt > mine => {

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod append;
+mod archive;
 mod batch;
 mod connect;
 mod data_keys;
@@ -43,6 +44,7 @@ use self::fault::Failure;
 use self::news::Herald;
 use self::rows::{bigint, limit};
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
+use crate::archive::{Archives, PUT_GRAIN_MS};
 use crate::claims;
 use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
@@ -54,22 +56,26 @@ use crate::port::{
 };
 use crate::rations::Ration;
 
+/// Entries, or one row that says where they are: of one moment.
 const ENTRIES: &str = "
-    SELECT seq, id, bytes FROM entries
-    WHERE trajectory = $1 AND seq >= $2 ORDER BY seq LIMIT $3";
+    (SELECT seq, id, bytes, NULL::text AS bundle FROM entries
+    WHERE trajectory = $1 AND seq >= $2 ORDER BY seq LIMIT $3)
+    UNION ALL
+    SELECT head_seq, head_id, NULL, bundle FROM trajectories
+    WHERE trajectory = $1 AND head_seq >= $2 AND bundle IS NOT NULL";
 const LOCATE: &str = "SELECT trajectory, seq FROM entries WHERE id = $1 LIMIT 1";
 const HEAD: &str = "SELECT head_seq, head_id FROM trajectories WHERE trajectory = $1";
 const TRAJECTORY: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, rank, tools
+        wake_at, begun_at, changed_at, rank, tools, bundle, bundle_sha256, archived_at
     FROM trajectories WHERE trajectory = $1";
 const LIST: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, rank, tools
+        wake_at, begun_at, changed_at, rank, tools, bundle, bundle_sha256, archived_at
     FROM trajectories WHERE trajectory > $1 ORDER BY trajectory LIMIT $2";
 const LIST_BY_STATUS: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, rank, tools
+        wake_at, begun_at, changed_at, rank, tools, bundle, bundle_sha256, archived_at
     FROM trajectories WHERE trajectory > $1 AND status = $3 ORDER BY trajectory LIMIT $2";
 const PARKED: &str = "
     SELECT trajectory, step, on_what, entry, key, until_ms, note
@@ -124,8 +130,11 @@ const PUT_EFFECT: &str = "
     ON CONFLICT (trajectory, digest) DO NOTHING";
 const EFFECTS: &str = "SELECT bytes FROM effects WHERE trajectory = $1 ORDER BY at_ms, digest";
 const DROP_EFFECT: &str = "DELETE FROM effects WHERE trajectory = $1 AND digest = $2";
-const PUT_BLOB: &str =
-    "INSERT INTO blobs (digest, bytes) VALUES ($1, $2) ON CONFLICT (digest) DO NOTHING";
+const PUT_BLOB: &str = "
+    INSERT INTO blobs AS b (digest, bytes, put_at)
+    VALUES ($1, $2, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    ON CONFLICT (digest) DO UPDATE SET put_at = excluded.put_at
+    WHERE b.put_at < excluded.put_at - $3::bigint";
 const BLOB: &str = "SELECT bytes FROM blobs WHERE digest = $1";
 
 /// How many candidates a claim looks at beyond those it asks for: others may hold the first ones.
@@ -247,7 +256,13 @@ impl Store for PostgresStore {
         let from = i64::try_from(from).unwrap_or(i64::MAX);
         let params: [&(dyn ToSql + Sync); 3] =
             [&trajectory.as_bytes().as_slice(), &from, &limit(max)];
-        self.link.query(ENTRIES, &params).await?.iter().map(rows::entry).collect()
+        let found = self.link.query(ENTRIES, &params).await?;
+        if let Some(row) = found.first()
+            && let Some(bundle) = rows::get(row, "bundle")?
+        {
+            return Err(StoreError::archived(trajectory, bundle));
+        }
+        found.iter().map(rows::entry).collect()
     }
 
     async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError> {
@@ -451,7 +466,8 @@ impl Store for PostgresStore {
 
     async fn put_blob(&self, bytes: &[u8]) -> Result<BlobRef, StoreError> {
         let blob = BlobRef::of(bytes);
-        self.run(PUT_BLOB, &[&blob.sha256.as_bytes().as_slice(), &bytes]).await?;
+        let grain = bigint(PUT_GRAIN_MS)?;
+        self.run(PUT_BLOB, &[&blob.sha256.as_bytes().as_slice(), &bytes, &grain]).await?;
         Ok(blob)
     }
 
@@ -471,6 +487,10 @@ impl Store for PostgresStore {
     }
 
     fn epochs(&self) -> &dyn Epochs {
+        self
+    }
+
+    fn archives(&self) -> &dyn Archives {
         self
     }
 

@@ -13,6 +13,7 @@ use gesta_core::time::UnixMs;
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 
+use crate::archive::Archived;
 use crate::claims;
 use crate::error::StoreError;
 use crate::port::{ParkedRow, Profile, StoredEntry, TrajectoryRow, WorkerRow};
@@ -44,10 +45,13 @@ pub(super) fn trajectory(row: &Row) -> Result<TrajectoryId, StoreError> {
     bytes.try_into().map(TrajectoryId::from_bytes).map_err(|_| damaged("trajectory"))
 }
 
-pub(super) fn entry_id(row: &Row, column: &str) -> Result<EntryId, StoreError> {
+pub(super) fn digest(row: &Row, column: &str) -> Result<Digest, StoreError> {
     let bytes: &[u8] = get(row, column)?;
-    let bytes = bytes.try_into().map_err(|_| damaged(column))?;
-    Ok(EntryId::new(Digest::from_bytes(bytes)))
+    bytes.try_into().map(Digest::from_bytes).map_err(|_| damaged(column))
+}
+
+pub(super) fn entry_id(row: &Row, column: &str) -> Result<EntryId, StoreError> {
+    digest(row, column).map(EntryId::new)
 }
 
 pub(super) fn head(row: &Row) -> Result<Head, StoreError> {
@@ -77,7 +81,14 @@ pub(super) fn trajectory_row(row: &Row) -> Result<TrajectoryRow, StoreError> {
         tools: claims::split(get(row, "tools")?).ok_or_else(|| damaged("tools"))?,
         wake_at: time(row, "wake_at")?,
     };
-    Ok(TrajectoryRow { trajectory: trajectory(row)?, head: head(row)?, summary })
+    let archived = archived(row)?;
+    Ok(TrajectoryRow { trajectory: trajectory(row)?, head: head(row)?, summary, archived })
+}
+
+fn archived(row: &Row) -> Result<Option<Archived>, StoreError> {
+    let Some(bundle) = get(row, "bundle")? else { return Ok(None) };
+    let at = UnixMs(number(row, "archived_at")?);
+    Ok(Some(Archived { bundle, sha256: digest(row, "bundle_sha256")?, at }))
 }
 
 pub(super) fn parked_row(row: &Row) -> Result<ParkedRow, StoreError> {

@@ -3,7 +3,7 @@
 use gesta_core::entry::Head;
 use gesta_core::ids::{Tenant, TrajectoryId};
 use gesta_core::projection::{Admitted, Fence, Projection};
-use rusqlite::{Connection, OptionalExtension as _, Result, named_params, params};
+use rusqlite::{Connection, OptionalExtension as _, Result, Row, named_params, params};
 
 use super::{entries, outbox, rows};
 use crate::claims;
@@ -17,12 +17,12 @@ const BEGIN_TRAJECTORY: &str = "
     ON CONFLICT (trajectory) DO NOTHING";
 
 /// The fence is implied by the head, since a newer attempt is a newer head; it is checked all the same.
-/// What is held takes nothing from an attempt.
+/// What is held takes nothing from an attempt, and what is archived nothing at all.
 const MOVE_HEAD: &str = "
     UPDATE trajectories SET head_seq = :head_seq, head_id = :head_id, attempt = :attempt,
         runnable = :runnable, wake_at = :wake_at, changed_at = :changed_at
     WHERE trajectory = :trajectory AND head_seq = :expected_seq AND head_id = :expected_id
-        AND (:fence IS NULL OR (attempt = :fence AND held = 0))";
+        AND (:fence IS NULL OR (attempt = :fence AND held = 0)) AND bundle IS NULL";
 
 /// Apart, because SQLite rewrites an index for every update that names its column.
 const SET_STATUS: &str = "
@@ -34,7 +34,8 @@ const SET_BEGINNING: &str = "
     UPDATE trajectories SET kind = ?2, tenant = ?3, principal = ?4, begun_at = ?5
     WHERE trajectory = ?1";
 
-const HEAD: &str = "SELECT head_seq, head_id, attempt FROM trajectories WHERE trajectory = ?1";
+const HEAD: &str =
+    "SELECT head_seq, head_id, attempt, bundle FROM trajectories WHERE trajectory = ?1";
 const UNPARK: &str = "DELETE FROM parked WHERE trajectory = ?1 AND step = ?2";
 const UNPARK_ALL: &str = "DELETE FROM parked WHERE trajectory = ?1";
 const PARK: &str = "
@@ -50,7 +51,7 @@ pub(super) fn append(db: &Connection, admitted: &Admitted) -> Result<Result<Head
         Fence::Open => None,
     };
     let stands = match admitted.under() {
-        Some((other, head)) => head_and_attempt(db, other)?.is_some_and(|(now, _)| now == head),
+        Some((other, head)) => standing(db, other)?.is_some_and(|there| there.head == head),
         None => true,
     };
     let won = stands
@@ -77,7 +78,7 @@ pub(super) fn reproject(
     projection: &Projection,
 ) -> Result<Result<(), AppendError>> {
     if !move_head(db, trajectory, head, None, head, projection)? {
-        let head = head_and_attempt(db, trajectory)?.map(|(head, _)| head);
+        let head = standing(db, trajectory)?.map(|there| there.head);
         return Ok(Err(AppendError::Conflict { head }));
     }
     let summary = &projection.summary;
@@ -100,9 +101,14 @@ fn lost(db: &Connection, admitted: &Admitted) -> Result<Result<Head, AppendError
     if entries::all_there(db, trajectory, admitted.entries())? {
         return Ok(Ok(admitted.head()));
     }
-    let Some((head, attempt)) = head_and_attempt(db, trajectory)? else {
+    let Some(Standing { head, attempt, bundle }) = standing(db, trajectory)? else {
         return Ok(Err(AppendError::lost(admitted, None)));
     };
+    if let Some(answer) =
+        bundle.and_then(|bundle| AppendError::to_archived(admitted, head, &bundle))
+    {
+        return Ok(answer);
+    }
     Ok(Err(match admitted.fence() {
         Fence::Attempt(mine) if attempt > mine => AppendError::FenceLost { attempt },
         _ => AppendError::lost(admitted, Some(head)),
@@ -186,8 +192,17 @@ fn park(db: &Connection, trajectory: TrajectoryId, projection: &Projection) -> R
     Ok(())
 }
 
-fn head_and_attempt(db: &Connection, trajectory: TrajectoryId) -> Result<Option<(Head, u64)>> {
-    db.prepare_cached(HEAD)?
-        .query_row([trajectory.as_bytes()], |row| Ok((rows::head(row, 0)?, row.get(2)?)))
-        .optional()
+/// How a trajectory stands.
+pub(super) struct Standing {
+    pub(super) head: Head,
+    attempt: u64,
+    /// The bundle that its entries are in, if they are not here.
+    pub(super) bundle: Option<String>,
+}
+
+pub(super) fn standing(db: &Connection, trajectory: TrajectoryId) -> Result<Option<Standing>> {
+    let read = |row: &Row<'_>| {
+        Ok(Standing { head: rows::head(row, 0)?, attempt: row.get(2)?, bundle: row.get(3)? })
+    };
+    db.prepare_cached(HEAD)?.query_row([trajectory.as_bytes()], read).optional()
 }

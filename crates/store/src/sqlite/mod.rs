@@ -6,6 +6,7 @@
 
 mod accounts;
 mod append;
+mod archive;
 mod copy;
 mod data_keys;
 mod entries;
@@ -35,11 +36,13 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use rusqlite::{OptionalExtension as _, params};
 
+pub use self::archive::compact;
 pub use self::copy::{check, copy};
 pub use self::data_keys::SqliteDataKeys;
 use self::readers::Readers;
 use self::writer::Writer;
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
+use crate::archive::{Archives, PUT_GRAIN_MS};
 use crate::clock::{self, Clock};
 use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
@@ -56,15 +59,15 @@ const CACHED_STATEMENTS: usize = 96;
 
 const TRAJECTORY: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, rank, tools
+        wake_at, begun_at, changed_at, rank, tools, bundle, bundle_sha256, archived_at
     FROM trajectories WHERE trajectory = ?1";
 const LIST: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, rank, tools
+        wake_at, begun_at, changed_at, rank, tools, bundle, bundle_sha256, archived_at
     FROM trajectories WHERE trajectory > ?1 ORDER BY trajectory LIMIT ?2";
 const LIST_STATUS: &str = "
     SELECT trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-        wake_at, begun_at, changed_at, rank, tools
+        wake_at, begun_at, changed_at, rank, tools, bundle, bundle_sha256, archived_at
     FROM trajectories WHERE status = ?3 AND trajectory > ?1 ORDER BY trajectory LIMIT ?2";
 const PARKED: &str = "
     SELECT trajectory, step, on_what, entry, key, until, note FROM parked
@@ -81,8 +84,9 @@ const PUT_EFFECT: &str = "
     ON CONFLICT (trajectory, digest) DO NOTHING";
 const EFFECTS: &str = "SELECT bytes FROM effects WHERE trajectory = ?1 ORDER BY at, digest";
 const DROP_EFFECT: &str = "DELETE FROM effects WHERE trajectory = ?1 AND digest = ?2";
-const PUT_BLOB: &str =
-    "INSERT INTO blobs (digest, bytes) VALUES (?1, ?2) ON CONFLICT (digest) DO NOTHING";
+const PUT_BLOB: &str = "
+    INSERT INTO blobs (digest, bytes, put_at) VALUES (?1, ?2, ?3)
+    ON CONFLICT (digest) DO UPDATE SET put_at = excluded.put_at WHERE put_at < excluded.put_at - ?4";
 const BLOB: &str = "SELECT bytes FROM blobs WHERE digest = ?1";
 
 /// How a file is opened.
@@ -163,7 +167,8 @@ impl Store for SqliteStore {
         from: u64,
         max: usize,
     ) -> Result<Vec<StoredEntry>, StoreError> {
-        self.readers.run(move |db| entries::read(db, trajectory, from, max)).await
+        let found = self.readers.run(move |db| archive::entries(db, trajectory, from, max)).await?;
+        found.map_err(|bundle| StoreError::archived(trajectory, bundle))
     }
 
     async fn locate(&self, id: EntryId) -> Result<Option<(TrajectoryId, u64)>, StoreError> {
@@ -405,10 +410,11 @@ impl Store for SqliteStore {
 
     async fn put_blob(&self, bytes: &[u8]) -> Result<BlobRef, StoreError> {
         let blob = BlobRef::of(bytes);
-        let bytes = bytes.to_vec();
+        let (bytes, clock) = (bytes.to_vec(), Clock::clone(&self.clock));
         self.writer
             .run(move |db| {
-                db.prepare_cached(PUT_BLOB)?.execute(params![blob.sha256.as_bytes(), bytes])?;
+                let row = params![blob.sha256.as_bytes(), bytes, clock().0, PUT_GRAIN_MS];
+                db.prepare_cached(PUT_BLOB)?.execute(row)?;
                 Ok(Ok(()))
             })
             .await
@@ -433,6 +439,10 @@ impl Store for SqliteStore {
     }
 
     fn epochs(&self) -> &dyn Epochs {
+        self
+    }
+
+    fn archives(&self) -> &dyn Archives {
         self
     }
 

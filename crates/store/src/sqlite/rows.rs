@@ -14,6 +14,7 @@ use gesta_core::time::UnixMs;
 use rusqlite::types::Type;
 use rusqlite::{Result, Row};
 
+use crate::archive::Archived;
 use crate::claims;
 use crate::port::{ParkedRow, TrajectoryRow};
 
@@ -23,7 +24,7 @@ pub(super) fn head(row: &Row<'_>, at: usize) -> Result<Head> {
 }
 
 /// Reads `trajectory, head_seq, head_id, attempt, kind, status, tenant, principal, runnable,
-/// wake_at, begun_at, changed_at, rank, tools`.
+/// wake_at, begun_at, changed_at, rank, tools, bundle, bundle_sha256, archived_at`.
 pub(super) fn trajectory(row: &Row<'_>) -> Result<TrajectoryRow> {
     Ok(TrajectoryRow {
         trajectory: trajectory_id(row, 0)?,
@@ -41,7 +42,15 @@ pub(super) fn trajectory(row: &Row<'_>) -> Result<TrajectoryRow> {
             priority: priority(row, 12)?,
             tools: tools(row, 13)?,
         },
+        archived: archived(row, 14)?,
     })
+}
+
+/// Reads `bundle, bundle_sha256, archived_at` from there on.
+fn archived(row: &Row<'_>, at: usize) -> Result<Option<Archived>> {
+    let Some(bundle) = row.get(at)? else { return Ok(None) };
+    let (sha256, archived_at) = (Digest::from_bytes(row.get(at + 1)?), UnixMs(row.get(at + 2)?));
+    Ok(Some(Archived { bundle, sha256, at: archived_at }))
 }
 
 /// Reads `trajectory, step, on_what, entry, key, until, note`.

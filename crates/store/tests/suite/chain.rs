@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::body::{
-    Attempt, CancelRequested, Mandate, Plan, PlanStep, Purpose, Root, Signal, StepKind, Stopped,
-    Waiting,
+    Attempt, CancelRequested, Erased, Mandate, Plan, PlanStep, Purpose, Root, Signal, StepKind,
+    Stopped, Waiting,
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId, Seed};
@@ -120,6 +120,20 @@ impl Job {
         let (admitted, state) = admission.finish().unwrap();
         self.state = state;
         admitted
+    }
+
+    /// As it would be, had it been begun and cancelled.
+    pub(crate) fn also_ended(mut self) -> Self {
+        self.begin();
+        self.attempt("w");
+        self.cancel("w");
+        self
+    }
+
+    /// Something in it was erased: legal once it has ended, too.
+    pub(crate) fn erased(&mut self) -> Admitted {
+        let body = Erased { reason: "asked for".to_owned(), what: Digest::of(b"key") };
+        self.admit(&operator(), [Body::Erased(Box::new(body))])
     }
 
     /// All projections of the job, as a rebuild computes them.

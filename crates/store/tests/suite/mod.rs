@@ -2,6 +2,7 @@
 
 mod accounts;
 mod appends;
+mod archive;
 mod chain;
 mod clocks;
 mod contents;
@@ -26,6 +27,7 @@ use gesta_store::{Profile, Store};
 
 pub(crate) use accounts::*;
 pub(crate) use appends::*;
+pub(crate) use archive::*;
 pub(crate) use chain::{Job, push_signal, report};
 pub(crate) use clocks::*;
 pub(crate) use contents::*;

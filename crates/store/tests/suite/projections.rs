@@ -12,6 +12,7 @@ fn row(job: &Job) -> TrajectoryRow {
         trajectory: job.id(),
         head: job.state.head().unwrap(),
         summary: job.state.summary().unwrap(),
+        archived: None,
     }
 }
 

@@ -107,6 +107,11 @@ impl Bundle {
         &self.hints
     }
 
+    /// The digest of the whole file, and its size.
+    pub fn digest(&self) -> io::Result<BlobRef> {
+        self.hash(Place { offset: 0, size: self.bytes.size()? })
+    }
+
     /// How many bytes the entries take.
     pub fn entry_bytes(&self) -> u64 {
         self.trajectories.values().map(|(_, place)| place.size).sum()

@@ -47,6 +47,7 @@ moved AS (
         AND t.head_seq = w.expected_seq
         AND t.head_id = w.expected_id
         AND (w.fence IS NULL OR (t.attempt = w.fence AND NOT t.held))
+        AND t.bundle IS NULL
         AND (w.under IS NULL OR (w.under_seq, w.under_id) IN (
             SELECT r.head_seq, r.head_id FROM trajectories AS r WHERE r.trajectory = w.under
         ))

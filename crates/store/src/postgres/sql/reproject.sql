@@ -16,7 +16,7 @@ WITH same AS (
         owner = CASE WHEN NOT $13::boolean THEN t.owner END,
         free_since = CASE WHEN t.owner IS NULL AND NOT t.held AND $9 AND NOT $13 THEN $12::bigint END,
         asleep_until = CASE WHEN t.owner IS NULL AND NOT t.held AND NOT $9 AND NOT $13 THEN $10::bigint END
-    WHERE t.trajectory = $1 AND t.head_seq = $2 AND t.head_id = $3
+    WHERE t.trajectory = $1 AND t.head_seq = $2 AND t.head_id = $3 AND t.bundle IS NULL
     RETURNING t.trajectory
 ),
 removed AS (
