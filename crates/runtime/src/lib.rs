@@ -48,6 +48,7 @@ mod turn;
 mod vault;
 mod veil;
 mod verify;
+mod vouch;
 mod worker;
 
 pub use anchor::{Anchored, Unfit};
