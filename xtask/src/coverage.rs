@@ -8,55 +8,62 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::postgres::Cluster;
 use crate::tool;
 
 /// The least that the tests must run of each part, in percent.
 const FLOOR: f64 = 95.0;
-/// What is held to the floor: a name, and where its sources are.
-const PARTS: [(&str, &[&str]); 2] = [
-    ("core", &["crates/core/src/"]),
-    ("replay", &["crates/runtime/src/replay/", "crates/runtime/src/turn/rehearse.rs"]),
-];
-/// The tests that count: those of the core, of the verifier, and the runs and histories that are replayed.
-const TESTS: [&[&str]; 3] = [
-    &["--package", "gesta-core", "--all-features"],
-    &["--package", "gesta-verify"],
-    &[
-        "--package",
-        "gesta-runtime",
-        "--all-features",
-        "--lib",
-        "--test",
-        "runs",
-        "--test",
-        "simulation",
-        "--test",
-        "job",
-    ],
+/// How many histories are simulated: programs that count are slow.
+const SEEDS: &str = "100";
+
+/// What is held to the floor: a name, where its sources are, and the tests that count for it.
+struct Part {
+    name: &'static str,
+    places: &'static [&'static str],
+    tests: &'static [&'static [&'static str]],
+}
+
+#[rustfmt::skip]
+const PARTS: [Part; 2] = [
+    Part {
+        name: "core",
+        places: &["crates/core/src/"],
+        tests: &[&["--package", "gesta-core"], &["--package", "gesta-verify"]],
+    },
+    Part {
+        name: "replay",
+        places: &["crates/runtime/src/replay/", "crates/runtime/src/turn/rehearse.rs"],
+        tests: &[&["--package", "gesta-runtime", "--all-features", "--lib", "--test", "runs", "--test", "simulation"]],
+    },
 ];
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let missing = match args {
-        [] => false,
-        [flag] if flag == "--missing" => true,
-        _ => bail!(
-            "`coverage` takes no argument but `--missing`, which lists lines that no test runs"
-        ),
-    };
+    let (flags, names): (Vec<&String>, Vec<&String>) =
+        args.iter().partition(|arg| arg.starts_with("--"));
+    let unknown = names.iter().find(|name| !PARTS.iter().any(|part| part.name == name.as_str()));
+    if let Some(unknown) = unknown.or(flags.iter().find(|flag| flag.as_str() != "--missing")) {
+        bail!("`coverage` does not know `{unknown}`; there are `core`, `replay` and `--missing`");
+    }
+    let asked =
+        |part: &&Part| names.is_empty() || names.iter().any(|name| name.as_str() == part.name);
+    let parts: Vec<&Part> = PARTS.iter().filter(asked).collect();
     let target = tool::root().join("target/coverage");
     let profiles = target.join("profiles");
     if profiles.exists() {
         fs::remove_dir_all(&profiles)?;
     }
     let llvm = Llvm::find()?;
+    let cluster = Cluster::start()?;
     let mut programs = Vec::new();
-    for tests in TESTS {
+    for tests in parts.iter().flat_map(|part| part.tests) {
         programs.extend(compile(tests, &target, &profiles)?);
         let mut test = cargo(&["test", "--no-fail-fast"], &target, &profiles);
-        tool::run(test.args(tests).env("GESTA_SIM_SEEDS", "100"))?;
+        test.args(*tests).env("GESTA_SIM_SEEDS", SEEDS).envs(cluster.variables());
+        tool::run(&mut test)?;
     }
+    cluster.stop()?;
     let lines = llvm.lines(&programs, &profiles, &target)?;
-    report(&lines, missing)
+    report(&lines, &parts, !flags.is_empty())
 }
 
 /// Cargo, told to count.
@@ -65,7 +72,7 @@ fn cargo(args: &[&str], target: &Path, profiles: &Path) -> Command {
     cargo
         .env("CARGO_TARGET_DIR", target)
         .env("CARGO_INCREMENTAL", "0")
-        .env("RUSTFLAGS", "-C instrument-coverage --cfg coverage")
+        .env("RUSTFLAGS", "-C instrument-coverage")
         .env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
     cargo
 }
@@ -160,7 +167,7 @@ fn percent((all, run): (usize, usize)) -> f64 {
     if all == 0 { 0.0 } else { 100.0 * run as f64 / all as f64 }
 }
 
-fn report(lines: &Lines, missing: bool) -> Result<()> {
+fn report(lines: &Lines, parts: &[&Part], missing: bool) -> Result<()> {
     let mut crates: BTreeMap<String, Vec<&BTreeMap<u32, u64>>> = BTreeMap::new();
     for (file, counts) in lines {
         if let Some((name, _)) = file.split_once("/src/") {
@@ -173,7 +180,7 @@ fn report(lines: &Lines, missing: bool) -> Result<()> {
         println!("| `{name}` | {} | {:.1} % |", share.0, percent(share));
     }
     let mut below = Vec::new();
-    for (name, places) in PARTS {
+    for Part { name, places, .. } in parts {
         let of =
             lines.iter().filter(|(file, _)| places.iter().any(|place| file.starts_with(place)));
         let of: Vec<_> = of.collect();
@@ -235,8 +242,9 @@ mod tests {
                 ("crates/runtime/src/replay/mod.rs".to_owned(), counted(100)),
             ])
         };
-        assert!(report(&lines(95), false).is_ok());
-        let error = report(&lines(94), false).unwrap_err().to_string();
+        let parts: Vec<&Part> = PARTS.iter().collect();
+        assert!(report(&lines(95), &parts, false).is_ok());
+        let error = report(&lines(94), &parts, false).unwrap_err().to_string();
         assert!(error.contains("core (94.0 %)") && !error.contains("replay"), "{error}");
     }
 }

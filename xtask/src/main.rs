@@ -38,7 +38,7 @@ const COMMANDS: &[Command] = &[
     Command { name: "simulate", arguments: "--seeds N | --seed N", about: "run the simulation for N seeds, or for one", run: simulate::run },
     Command { name: "soak", arguments: "[--minutes N] [--store sqlite|postgres]", about: "64 jobs of 100 steps while a worker dies every second, again and again for N minutes", run: soak::run },
     Command { name: "fuzz", arguments: "[TARGET] [--seconds N]", about: "run libFuzzer on the parsers and the verifier, and keep what it finds; needs nightly and cargo-fuzz", run: fuzz::run },
-    Command { name: "coverage", arguments: "[--missing]", about: "which lines the tests run, per crate; fails below 95 % of the core and of replay", run: coverage::run },
+    Command { name: "coverage", arguments: "[core|replay] [--missing]", about: "which lines the tests run, per crate; fails below 95 % of the core and of replay", run: coverage::run },
     Command { name: "vectors", arguments: "[--check]", about: "write vectors/ again, or compare it with what would be written", run: vectors::run },
 ];
 
