@@ -12,7 +12,7 @@ const END: &str = "<!-- end of the catalogue -->";
 fn every_attack_is_found_out() {
     let report = World::new().gesta(&["conformance", "--mutations", "300", "--json"]).json();
     let cases = report["cases"].as_array().unwrap();
-    assert!(cases.len() > 170, "{}", cases.len());
+    assert!(cases.len() > 155, "{}", cases.len());
     let tried = |name: &str| cases.iter().find(|case| case["name"] == name).unwrap();
     for case in cases {
         assert_eq!(case["ok"], true, "{case:#}");

@@ -158,9 +158,9 @@ fn started(lines: &[Value]) -> usize {
 
 /// A job that has paid and waits.
 fn parked(world: &World) -> String {
-    world.gesta(&["run", "job.yaml"]).expect(12);
+    let id = submitted(world);
+    world.gesta(&["worker", "--once"]).ok();
     assert_eq!(world.files("marks"), 1);
-    let id = world.job();
     world.gesta(&["verify", &id]).ok();
     id
 }
