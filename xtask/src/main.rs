@@ -4,7 +4,9 @@
 //! the workspace and on almost nothing else, because every other command waits for it to compile.
 
 mod bench;
+mod coverage;
 mod deps;
+mod fuzz;
 mod postgres;
 mod servers;
 mod simulate;
@@ -35,6 +37,8 @@ const COMMANDS: &[Command] = &[
     Command { name: "bench", arguments: "[PART ...]", about: "measure against the machine's own limits, as a table; PART: sqlite, postgres, verify, growth, jobs", run: bench::run },
     Command { name: "simulate", arguments: "--seeds N | --seed N", about: "run the simulation for N seeds, or for one", run: simulate::run },
     Command { name: "soak", arguments: "[--minutes N] [--store sqlite|postgres]", about: "64 jobs of 100 steps while a worker dies every second, again and again for N minutes", run: soak::run },
+    Command { name: "fuzz", arguments: "[TARGET] [--seconds N]", about: "run libFuzzer on the parsers and the verifier, and keep what it finds; needs nightly and cargo-fuzz", run: fuzz::run },
+    Command { name: "coverage", arguments: "[core|replay] [--missing]", about: "which lines the tests run, per crate; fails below 95 % of the core and of replay", run: coverage::run },
     Command { name: "vectors", arguments: "[--check]", about: "write vectors/ again, or compare it with what would be written", run: vectors::run },
 ];
 

@@ -92,6 +92,9 @@ fn code_of(error: &anyhow::Error) -> u8 {
     if let Some(RunError::OtherJob { .. }) = error.downcast_ref::<RunError>() {
         return BAD_INPUT;
     }
+    if let Some(RunError::Forged { class, .. }) = error.downcast_ref::<RunError>() {
+        return class.exit_code();
+    }
     match chain_error(error) {
         Some(
             ChainError::Altered { .. } | ChainError::Illegal { .. } | ChainError::Damaged { .. },

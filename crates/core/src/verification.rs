@@ -250,7 +250,8 @@ fn code_of(illegal: &Illegal) -> &'static str {
     }
 }
 
-fn distrust_code(distrust: &Distrust) -> &'static str {
+/// The code of a finding that a signature does not count.
+pub fn distrust_code(distrust: &Distrust) -> &'static str {
     match distrust {
         Distrust::Unknown(_) => "unknown_key",
         Distrust::WrongRole { .. } => "wrong_role",

@@ -9,6 +9,7 @@ use gesta_core::keys::KeyId;
 use gesta_core::sensitive::SensitiveError;
 use gesta_core::signed::SignError;
 use gesta_core::state::AdmitError;
+use gesta_core::verification::Class;
 use gesta_store::{AppendError, ChainError, StoreError};
 
 /// Why not.
@@ -247,6 +248,22 @@ pub enum RunError {
     /// The store is not the one that its workers remember.
     #[error(transparent)]
     Unfit(#[from] Box<Unfit>),
+    /// Something in the chain is not by whom it has to be.
+    #[error(
+        "entry {seq} of {trajectory} is forged ({code}): {why}; nothing goes on from it. `gesta verify {trajectory}` gives a full report"
+    )]
+    Forged {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// The entry's number.
+        seq: u64,
+        /// What it means.
+        class: Class,
+        /// The code of the finding.
+        code: &'static str,
+        /// What is wrong.
+        why: String,
+    },
     /// A file of the worker could not be read or written.
     #[error("cannot use `{path}`: {why}")]
     File {

@@ -49,6 +49,7 @@ mod turn;
 mod vault;
 mod veil;
 mod verify;
+mod vouch;
 mod worker;
 
 pub use anchor::{Anchored, Unfit};

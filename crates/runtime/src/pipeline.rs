@@ -473,6 +473,8 @@ fn permit(
     now: UnixMs,
 ) -> Result<Signed<Permit>, RunError> {
     let state = draft.state();
+    // When `started` will say that it was added: never before the entry that it follows.
+    let now = now.max(state.at());
     let manifest = tool.manifest();
     let step = state.step(&proposal.step);
     // What nobody knows about does not become harmless by being sent again: the class stays.

@@ -37,6 +37,7 @@ use crate::quarantine;
 use crate::restored;
 use crate::turn::{Blobs, Lists, Made, Sealed, Turn};
 use crate::verify;
+use crate::vouch;
 use crate::worker;
 
 /// How long to wait before asking a store again that failed: this, doubled up to the second.
@@ -115,8 +116,9 @@ pub(crate) async fn drive(
     trajectory: TrajectoryId,
     stop: watch::Receiver<bool>,
 ) -> Result<Left, RunError> {
+    let mut vouched = 0;
     loop {
-        let left = attempt(Arc::clone(&shared), trajectory, stop.clone()).await?;
+        let left = attempt(Arc::clone(&shared), trajectory, stop.clone(), &mut vouched).await?;
         if left != Left::Outdated {
             return Ok(left);
         }
@@ -128,6 +130,7 @@ async fn attempt(
     shared: Arc<Shared>,
     trajectory: TrajectoryId,
     stop: watch::Receiver<bool>,
+    vouched: &mut u64,
 ) -> Result<Left, RunError> {
     let lease = shared.pulse.lease();
     let store = Arc::clone(&shared.store);
@@ -137,6 +140,8 @@ async fn attempt(
         children::bring_back(&shared, &mut chain).await?;
         return Ok(Left::Ended);
     }
+    vouch::check(&shared, &chain, *vouched).await?;
+    *vouched = chain.state().head().map_or(0, |head| head.seq + 1);
     if let Some(tool) = lacking(&shared, &chain) {
         let note = format!("{trajectory} needs the tool `{tool}`, which this worker does not have");
         tracing::warn!("{note}");

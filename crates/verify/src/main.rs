@@ -49,7 +49,7 @@ fn run(args: &Args) -> Result<ExitCode, String> {
         let text = if args.json {
             serde_json::to_string_pretty(&report).map_err(|error| error.to_string())? + "\n"
         } else {
-            report.to_string() + &told(&report, &hints)
+            visible(&(report.to_string() + &told(&report, &hints)))
         };
         show(&text);
     }
@@ -137,6 +137,24 @@ fn told(report: &Report, hints: &[TrustedKey]) -> String {
     text
 }
 
+/// What others wrote, made safe to look at: a name in a bundle must not move the cursor, nor turn a line
+/// around and make it say something else.
+fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter == '\n'
+            || letter == '±'
+            || letter.is_alphanumeric()
+            || (' '..='~').contains(&letter)
+        {
+            shown.push(letter);
+        } else {
+            shown.extend(letter.escape_default());
+        }
+    }
+    shown
+}
+
 fn show(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -147,7 +165,7 @@ fn show(text: &str) -> ExitCode {
 
 fn fail(code: u8, error: &str) -> ExitCode {
     // There is nowhere left to say that standard error is closed.
-    let _ = writeln!(io::stderr(), "error: {error}");
+    let _ = writeln!(io::stderr(), "error: {}", visible(error));
     ExitCode::from(code)
 }
 

@@ -24,6 +24,7 @@ mod embedded;
 mod errors;
 mod export;
 mod forensics;
+mod forged;
 mod freeze;
 mod help;
 mod import;

@@ -64,7 +64,7 @@ impl State {
         let mut step = self.step_or_fresh(id);
         let proposal_id = self.check_proposal(proposal, step.frozen.as_deref())?;
         self.check_decision(decision, proposal_id, id, Verdict::Allow)?;
-        self.check_permit(permit, decision, proposal, step.generation)?;
+        self.check_permit(permit, decision, proposal, (step.generation, at))?;
         let root_seed = self.seed().ok_or(Why::NotBegun)?;
         if *seed != step_seed(root_seed, id, step.generation) {
             return Err(Why::Seed);
@@ -140,7 +140,7 @@ impl State {
         permit: &Signed<Permit>,
         decision: &Signed<Decision>,
         proposal: &Proposal,
-        generation: u64,
+        (generation, at): (u64, UnixMs),
     ) -> Result<(), Why> {
         let doc = permit.doc();
         same!(Why::Permit,
@@ -148,6 +148,7 @@ impl State {
             "idempotency_key": doc.idempotency_key, proposal.idempotency_key(self.trajectory);
             "generation": doc.generation, generation;
             "attempt": doc.attempt, self.attempt;
+            "dispatch_by": doc.dispatch_by >= at, true;
             "dead_at": doc.dead_at >= doc.dispatch_by, true;
         );
         Ok(())

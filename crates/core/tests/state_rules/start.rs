@@ -84,6 +84,7 @@ fn every_field_of_the_permit_binds() {
     check("generation", |permit| permit.generation = 3);
     check("attempt", |permit| permit.attempt = 0);
     check("attempt", |permit| permit.attempt = 2);
+    check("dispatch_by", |permit| permit.dispatch_by = UnixMs(0));
     check("dead_at", |permit| permit.dead_at.0 = permit.dispatch_by.0 - 1);
     let at_once = edit::permit(&scene.cast, scene.started("charge"), |permit| {
         permit.dead_at = permit.dispatch_by;

@@ -27,6 +27,8 @@ pub use error::{CatalogueError, Place, Problem};
 pub use function::{FunctionCall, FunctionError, Returned};
 pub use http::{BadHttp, Body, HttpDeclaration};
 pub use manifest::{COMPENSATE_NAMES, Change, Compensate, Manifest, Retry, VERIFY_NAMES, Verify};
+#[cfg(feature = "fuzz")]
+pub use mcp::fuzzed;
 pub use mcp::{Asking, BadServer, BadServerName, McpDeclaration, Offer, ServerName};
 pub use pins::{BadPins, PinProblem, Pins};
 pub use process::{BadProcess, Command, ProcessDeclaration, ProcessOptions, supervise};

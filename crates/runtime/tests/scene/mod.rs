@@ -147,11 +147,11 @@ async fn found_registry(store: &Arc<dyn Store>, cast: &Cast) {
     let mut chain = Chain::unbegun(Arc::clone(store), REGISTRY);
     let by = Author::Principal(person().unwrap());
     let named = |name: &str| cast.trust_root().keys.into_iter().find(|key| key.name == name);
-    let (issuer, approver) = (named("issuer").unwrap(), named("approver").unwrap());
+    let others = ["issuer", "approver", "operator"].map(|name| named(name).unwrap());
     chain
         .append(|admission| {
             admission.push(EPOCH, by.clone(), cast.registry_root().unwrap())?;
-            for key in [worker_trust(), issuer.clone(), approver.clone()] {
+            for key in [worker_trust()].into_iter().chain(others.clone()) {
                 let state = admission.state();
                 let body = cast.registration(state, RegistryItem::Key(key), EPOCH).unwrap();
                 admission.push(EPOCH, by.clone(), body)?;

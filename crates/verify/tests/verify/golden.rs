@@ -63,6 +63,9 @@ fn bundles() -> Files {
     assert_eq!(valid.exit_code(), 0, "{valid}");
     let sealed = add("sealed", notary::whole(), &notary::trust_with_log());
     assert_eq!(sealed.exit_code(), 0, "{sealed}");
+    let (seen, trust_now) = notary::seen_before();
+    let seen = add("key-revoked-after-it-was-seen", seen, &trust_now);
+    assert_eq!(seen.exit_code(), 0, "{seen}");
     for case in tamper::cases().into_iter().chain(notary::cases()) {
         let report = add(case.name, case.bundle, &case.trust);
         let found = report.first().map(|it| (it.class, it.code, it.trajectory, it.seq));
@@ -162,8 +165,15 @@ fn document<D: Document>(signed: &Signed<D>) -> (String, Vec<u8>) {
     (format!("documents/{}.json", D::TYPE), pretty(&vector))
 }
 
+/// What RFC 8785 shows in its appendix on numbers, as far as integers are safe.
+const RFC_8785_NUMBERS: &str = "[0,-0,5e-324,-5e-324,1.7976931348623157e308,-1.7976931348623157e308,\
+295147905179352830000.5e1,1e+22,999999999999999700000.5e5,1e21,9.999999999999997e-7,0.000001,\
+333333333.3333332,333333333.33333325,333333333.3333333,333333333.3333334,333333333.33333343,\
+-0.0000033333333333333333,1424953923781206.2]";
+
 fn canonical_json() -> Files {
     let deep = "[".repeat(65) + &"]".repeat(65);
+    let deepest = r#"{"a":["#.repeat(32) + &"]}".repeat(32);
     let cases: &[(&str, &[u8])] = &[
         ("literals", b" [ null , true,\tfalse ]\n"),
         ("numbers", b"[0,-0,1.0,1e1,0.1,1e21,1e-7,4.50,333333333.33333329,5e-324,-1.5E+3]"),
@@ -174,7 +184,20 @@ fn canonical_json() -> Files {
             "{\"\u{fb33}\":1,\"\u{1f600}\":2,\"1\":3,\"\\r\":4,\"\u{f6}\":5,\"\":6}".as_bytes(),
         ),
         ("nested", br#"{"b":{"d":1,"c":[{"f":1,"e":2}]},"a":[]}"#),
+        ("rfc-8785-numbers", RFC_8785_NUMBERS.as_bytes()),
+        ("halves", b"[1e23,9.999999999999999e22,9.999999999999997e22,4.35,2e-3,0.000001,1e-27]"),
+        ("ends-of-doubles", b"[1.7976931348623157e308,-1.7976931348623157e308,2.2250738585072014e-308,5e-324,2e-324,1e-400]"),
+        ("zeros", b"[-0,-0.0,0e5,-0E-9,0.000]"),
+        ("many-digits", b"[0.1000000000000000055511151231257827021181583404541015625,1.000000000000000000000000000000000001]"),
         ("beyond-integers", br#"{"n":9007199254740992}"#),
+        ("beyond-integers-below", br#"{"n":-9007199254740992}"#),
+        ("beyond-integers-as-a-fraction", b"[9007199254740993.0]"),
+        ("beyond-integers-as-a-power", b"[9.007199254740993e15]"),
+        ("beyond-doubles-by-power", b"[-1e999999999999999999999]"),
+        ("normal-forms", "{\"e\u{301}\":1,\"\u{e9}\":2,\"\u{212b}\":3,\"\u{c5}\":4}".as_bytes()),
+        ("unseen", "[\"a\u{200b}b\",\"\u{202e}c\",\"\u{feff}\",\"\u{2028}\"]".as_bytes()),
+        ("delimiters", br#"{"a\u0000b":"\u0000","a":"b\u0000","\u001f":"\u0009"}"#),
+        ("deepest", deepest.as_bytes()),
         ("beyond-doubles", br#"{"n":[1e400]}"#),
         ("duplicate-key", br#"{"a":{"k":1,"\u006b":2}}"#),
         ("lone-surrogate", br#"{"s":"\ud800"}"#),

@@ -48,6 +48,21 @@ fn the_report_names_the_entry() {
     assert_eq!(text(&output.stderr), "");
 }
 
+/// Names that a forger chose are told, and do nothing to whoever reads them.
+#[test]
+fn what_cannot_be_seen_is_spelled_out() {
+    for (bundle, hidden) in
+        [("name-turned-around.tar", '\u{202e}'), ("name-with-a-delimiter.tar", '\0')]
+    {
+        let output = verify(bundle, &[]);
+        assert_eq!(output.status.code(), Some(3), "{bundle}");
+        let said = text(&output.stdout);
+        assert!(!said.contains(hidden), "{said:?}");
+        let spelled: String = hidden.escape_default().collect();
+        assert!(said.contains(&spelled), "{said:?}");
+    }
+}
+
 #[test]
 fn json_is_the_report_of_the_vectors() {
     let output = verify("edited-expiry.tar", &["--json", "--threads", "2"]);

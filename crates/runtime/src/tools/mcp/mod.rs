@@ -4,6 +4,8 @@
 
 mod declaration;
 mod exchange;
+#[cfg(feature = "fuzz")]
+pub mod fuzzed;
 mod gated;
 mod headers;
 mod http;

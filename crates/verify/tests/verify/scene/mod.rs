@@ -22,6 +22,7 @@ use gesta_core::writ::Writ;
 use gesta_verify::bundle::{Contents, Writer};
 use gesta_verify::engine::Sealing;
 
+pub(crate) mod forged;
 pub(crate) mod notary;
 pub(crate) mod pack;
 pub(crate) mod tamper;

@@ -20,7 +20,7 @@ use gesta_core::verification::Class;
 use gesta_verify::engine::Sealing;
 
 use super::tamper::Case;
-use super::{BRANCH, Scene, Twists, stranger, trust};
+use super::{BRANCH, JOB, Scene, Twists, stranger, trust};
 
 /// What the log is called.
 pub(crate) const ORIGIN: &str = "gesta.example/log";
@@ -210,7 +210,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut proofs = log.proofs(None);
     proofs.heads.retain(|head| head.trajectory != BRANCH);
     hidden.sealing.as_mut().unwrap().proofs = proofs.to_bytes().unwrap();
-    vec![
+    let mut cases = vec![
         case("sealed-cut-tail", &cut, (Class::Tampered, "cut_tail", Some(BRANCH), Some(last - 1))),
         case("sealed-dropped", &dropped, (Class::Tampered, "dropped", Some(BRANCH), None)),
         case("sealed-dropped-and-hidden", &hidden, (Class::Tampered, "log_proof", None, None)),
@@ -220,7 +220,42 @@ pub(crate) fn cases() -> Vec<Case> {
             (Class::Tampered, "other_than_sealed", Some(BRANCH), Some(last)),
         ),
         case("sealed-by-a-stranger", &forged, (Class::Untrusted, "log_key", None, None)),
+    ];
+    cases.extend(revocations());
+    cases
+}
+
+/// The trust root of a sealed scene in which the guardian's key is revoked from this time on.
+pub(crate) fn trust_revoked(at: UnixMs) -> TrustRoot {
+    let mut trust = trust_with_log();
+    let keys = super::cast().trust_root().keys;
+    let guardians = keys.into_iter().filter(|key| key.roles.contains(&Role::Guardian));
+    trust.keys.extend(guardians.map(|key| TrustedKey { revoked_at: Some(at), ..key }));
+    trust
+}
+
+/// Keys that were revoked before and after somebody outside had seen what they signed.
+fn revocations() -> Vec<Case> {
+    let scene = Scene::new();
+    let whole = sealed(scene.clone(), &Notary::of(&scene), true);
+    let case = |name, scene: &Scene, at| Case {
+        name,
+        bundle: scene.bundle(),
+        trust: trust_revoked(at),
+        expected: (Class::Untrusted, "revoked_key", Some(JOB), Some(3)),
+    };
+    vec![
+        case("key-revoked-before-it-was-seen", &whole, SEALED_AT),
+        case("key-revoked-and-never-seen", &scene, REVOKED_LATER),
     ]
+}
+
+/// After the witness has signed.
+const REVOKED_LATER: UnixMs = SEALED_AT.plus(600_000);
+
+/// What holds although its key was revoked: a witness had seen it before.
+pub(crate) fn seen_before() -> (Vec<u8>, TrustRoot) {
+    (whole(), trust_revoked(REVOKED_LATER))
 }
 
 /// A sealed scene that holds.

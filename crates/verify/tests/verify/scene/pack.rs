@@ -15,11 +15,20 @@ pub(crate) struct Member {
     pub(crate) data: Vec<u8>,
     /// What stands between the data and the next block.
     pub(crate) padding: u8,
+    /// What the header says of its size, if that is not true.
+    pub(crate) claims: Option<[u8; 12]>,
 }
 
 impl Member {
     pub(crate) fn file(name: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
-        Self { name: name.into(), kind: b'0', link: String::new(), data: data.into(), padding: 0 }
+        Self {
+            name: name.into(),
+            kind: b'0',
+            link: String::new(),
+            data: data.into(),
+            padding: 0,
+            claims: None,
+        }
     }
 }
 
@@ -111,13 +120,17 @@ fn header(member: &Member) -> Vec<u8> {
         field.resize(size, 0);
         field
     };
+    let size = match member.claims {
+        Some(claimed) => claimed.to_vec(),
+        None => padded(&format!("{:011o}", member.data.len()), 12),
+    };
     let with = |checksum: &str| {
         [
             padded(&member.name, 100),
             padded("0000644", 8),
             padded("0000000", 8),
             padded("0000000", 8),
-            padded(&format!("{:011o}", member.data.len()), 12),
+            size.clone(),
             padded("00000000000", 12),
             checksum.as_bytes().to_vec(),
             vec![member.kind],

@@ -34,6 +34,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.extend(changed_blobs());
     cases.extend(changed_archive());
     cases.extend(changed_paths());
+    cases.extend(bombs());
+    cases.extend(super::forged::cases());
     cases
 }
 
@@ -55,14 +57,14 @@ fn lines(id: TrajectoryId, careful: bool, change: impl FnOnce(&mut Vec<Vec<u8>>)
 }
 
 /// Changes one value of an entry, and keeps it canonical.
-fn edited(line: &mut Vec<u8>, pointer: &str, change: impl FnOnce(&mut Value)) {
+pub(super) fn edited(line: &mut Vec<u8>, pointer: &str, change: impl FnOnce(&mut Value)) {
     let mut value: Value = serde_json::from_slice(line).unwrap();
     change(value.pointer_mut(pointer).unwrap());
     *line = canonical(&value);
 }
 
 /// Spells a part of a line otherwise, without a thought for its form.
-fn respelled(line: &mut Vec<u8>, from: &str, to: &str) {
+pub(super) fn respelled(line: &mut Vec<u8>, from: &str, to: &str) {
     let text = String::from_utf8(line.clone()).unwrap();
     assert_eq!(text.matches(from).count(), 1, "{from}");
     *line = text.replace(from, to).into_bytes();
@@ -100,6 +102,25 @@ fn changed_lines() -> Vec<Case> {
         case("dropped-first", lines(JOB, false, |l| drop(l.remove(0))), at("sequence", 1)),
         case("truncated", lines(JOB, false, |l| l.truncate(7)), at("truncated", 6)),
         case("duplicate-seq", lines(JOB, false, |l| l.insert(4, l[3].clone())), at("sequence", 3)),
+        case(
+            "forked",
+            lines(JOB, true, |l| {
+                let mut other = l[5].clone();
+                edited(&mut other, "/at", |value| *value = (value.as_u64().unwrap() + 1).into());
+                l.insert(6, other);
+            }),
+            at("sequence", 5),
+        ),
+        case(
+            "forked-and-renumbered",
+            lines(JOB, true, |l| {
+                let mut other = l[5].clone();
+                edited(&mut other, "/seq", |value| *value = 6.into());
+                l.truncate(6);
+                l.push(other);
+            }),
+            at("parent", 6),
+        ),
         case(
             "spliced",
             lines(JOB, true, |l| l[2] = Scene::new().chains[&BRANCH][1].clone()),
@@ -421,6 +442,51 @@ fn changed_paths() -> Vec<Case> {
                 pack.members.push(Member::file(format!("blobs/{}", Digest::of(b"")), ""));
             }),
             of("archive_end"),
+        ),
+    ]
+}
+
+/// Members that claim to be larger than they are, or than anybody should read.
+fn bombs() -> Vec<Case> {
+    let of = |class, code| (class, code, None, None);
+    let claiming = |name: String, claim: &'static [u8; 12]| {
+        packed(|pack| pack.member(&name).claims = Some(*claim))
+    };
+    let blob = format!("blobs/{}", Digest::of(BLOB));
+    let manifest = |change: fn(&mut Value)| {
+        packed(|pack| {
+            let member = pack.member("gesta-bundle.json");
+            let mut value: Value = serde_json::from_slice(&member.data).unwrap();
+            change(&mut value);
+            member.data = canonical(&value);
+        })
+    };
+    vec![
+        case("bomb-blob", claiming(blob.clone(), b"77777777777\0"), of(Tampered, "archive_cut")),
+        case(
+            "bomb-manifest",
+            claiming("gesta-bundle.json".to_owned(), b"77777777777\0"),
+            of(Tampered, "archive_cut"),
+        ),
+        case(
+            "bomb-in-base-256",
+            claiming(blob, b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff"),
+            of(Tampered, "archive_header"),
+        ),
+        case(
+            "bomb-listed-blob",
+            manifest(|it| it["blobs"][0]["size"] = 9_007_199_254_740_991_u64.into()),
+            of(Tampered, "manifest"),
+        ),
+        case(
+            "bomb-listed-head",
+            manifest(|it| it["trajectories"][0]["head"]["seq"] = 9_007_199_254_740_991_u64.into()),
+            (Tampered, "truncated", Some(JOB), Some(1)),
+        ),
+        case(
+            "bomb-compressed",
+            [b"\x1f\x8b\x08\0\0\0\0\0\x02\x03".as_slice(), &[0; 1014]].concat(),
+            of(Unreadable, "not_a_bundle"),
         ),
     ]
 }
