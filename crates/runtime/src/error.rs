@@ -248,6 +248,9 @@ pub enum RunError {
     /// The store is not the one that its workers remember.
     #[error(transparent)]
     Unfit(#[from] Box<Unfit>),
+    /// Others have added to the trajectory meanwhile.
+    #[error("others were faster; what they have added is looked at first")]
+    Overtaken,
     /// Something in the chain is not by whom it has to be.
     #[error(
         "entry {seq} of {trajectory} is forged ({code}): {why}; nothing goes on from it. `gesta verify {trajectory}` gives a full report"

@@ -4,6 +4,7 @@
 //! It takes turns: settle what is over, begin what may begin, append, dispatch, wait.
 
 mod children;
+mod claim;
 mod fetch;
 mod inbox;
 
@@ -14,11 +15,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use gesta_core::body::{Attempt, Check, Delivered, Proposal};
+use gesta_core::body::{Check, Delivered, Proposal};
 use gesta_core::digest::EntryId;
-use gesta_core::document::{Certainty, EffectReport, Environment};
-use gesta_core::entry::{Author, Body};
-use gesta_core::ids::{ToolName, TrajectoryId};
+use gesta_core::document::{Certainty, EffectReport};
+use gesta_core::entry::Entry;
+use gesta_core::ids::TrajectoryId;
 use gesta_core::signed::Signed;
 use gesta_core::world::ResourceRef;
 use gesta_store::Chain;
@@ -34,7 +35,6 @@ use crate::job::{OnCancel, Spec};
 use crate::pipeline::{self, Ended, How};
 use crate::probe::{self, Answer};
 use crate::quarantine;
-use crate::restored;
 use crate::turn::{Blobs, Lists, Made, Sealed, Turn};
 use crate::verify;
 use crate::vouch;
@@ -105,6 +105,8 @@ struct Runner {
     stop: watch::Receiver<bool>,
     /// How many calls were over at once.
     stretch: u32,
+    /// Up to which entry it is known who signed what.
+    vouched: u64,
     /// Rung when others add to the trajectory.
     bell: Arc<Notify>,
 }
@@ -116,9 +118,8 @@ pub(crate) async fn drive(
     trajectory: TrajectoryId,
     stop: watch::Receiver<bool>,
 ) -> Result<Left, RunError> {
-    let mut vouched = 0;
     loop {
-        let left = attempt(Arc::clone(&shared), trajectory, stop.clone(), &mut vouched).await?;
+        let left = attempt(Arc::clone(&shared), trajectory, stop.clone()).await?;
         if left != Left::Outdated {
             return Ok(left);
         }
@@ -130,7 +131,6 @@ async fn attempt(
     shared: Arc<Shared>,
     trajectory: TrajectoryId,
     stop: watch::Receiver<bool>,
-    vouched: &mut u64,
 ) -> Result<Left, RunError> {
     let lease = shared.pulse.lease();
     let store = Arc::clone(&shared.store);
@@ -140,9 +140,9 @@ async fn attempt(
         children::bring_back(&shared, &mut chain).await?;
         return Ok(Left::Ended);
     }
-    vouch::check(&shared, &chain, *vouched).await?;
-    *vouched = chain.state().head().map_or(0, |head| head.seq + 1);
-    if let Some(tool) = lacking(&shared, &chain) {
+    vouch::check(&shared, &chain).await?;
+    let vouched = chain.state().head().map_or(0, |head| head.seq);
+    if let Some(tool) = claim::lacking(&shared, &chain) {
         let note = format!("{trajectory} needs the tool `{tool}`, which this worker does not have");
         tracing::warn!("{note}");
         shared.tell(|| Event::Note(note));
@@ -161,7 +161,7 @@ async fn attempt(
         return Ok(Left::Lost);
     }
     let in_force = shared.in_force();
-    let attempt = claim(&shared, &mut chain, in_force.environment).await?;
+    let attempt = claim::claim(&shared, &mut chain, in_force.environment).await?;
     for (step, tool, since) in chain.view().under_way() {
         let (step, tool) = (step.clone(), tool.clone());
         shared.tell(|| Event::UnderWay { trajectory, step, tool, since });
@@ -190,69 +190,12 @@ async fn attempt(
         lists: Lists::default(),
         stop,
         stretch: 0,
+        vouched,
         bell,
     };
     let left = Box::pin(runner.run()).await;
     shared.drivers().remove(&trajectory);
     left
-}
-
-/// A tool that some step or undo still needs and that this worker does not have. Another may have it.
-fn lacking(shared: &Shared, chain: &Chain<Facts>) -> Option<ToolName> {
-    let (state, facts) = (chain.state(), chain.view());
-    let missing = |tool: &ToolName| shared.catalogue.get(tool).is_none();
-    let undo = match state.to_undo() {
-        Some(undo) => facts.undo_spec(&undo.step),
-        None if state.wants_rollback(facts.compensates_failure()) => {
-            let undos = facts.undoable().filter_map(|undoable| facts.undo_spec(&undoable.step));
-            undos.into_iter().find(|undo| missing(&undo.tool))
-        }
-        None => None,
-    };
-    if let Some(undo) = undo.filter(|undo| missing(&undo.tool)) {
-        return Some(undo.tool);
-    }
-    facts.plan().find_map(|node| {
-        if state.step(&node.id).is_some_and(|step| step.status.settled()) {
-            return None;
-        }
-        let spec = facts.spec(&node.id)?.ok()?;
-        let tool = &spec.call()?.tool;
-        missing(tool).then(|| tool.clone())
-    })
-}
-
-/// Appends the `attempt` that makes this worker the owner.
-async fn claim(
-    shared: &Shared,
-    chain: &mut Chain<Facts>,
-    environment: Environment,
-) -> Result<u64, RunError> {
-    let restored = restored::mark(shared, chain).await?;
-    cut::here("before_claim");
-    let written = chain
-        .write(
-            |draft| {
-                let attempt = draft.state().attempt() + 1;
-                let note = restored::note(restored.as_ref(), attempt);
-                let by = Author::Worker { attempt, worker: shared.worker.clone() };
-                let now = shared.pulse.now().max(draft.state().at());
-                let died = draft.state().owner().and_then(|owner| shared.died(owner));
-                let died = died.map(|died| died.min(now));
-                let body = Attempt { died, environment, note, restored: restored.clone() };
-                let body = Body::Attempt(Box::new(body));
-                draft.push(now, by, body)?;
-                Ok::<_, RunError>(attempt)
-            },
-            |_| (),
-        )
-        .await?;
-    cut::here("after_claim");
-    shared.acknowledged(written.entries.last());
-    for entry in written.entries {
-        shared.tell(|| Event::Entry(Arc::new(entry)));
-    }
-    Ok(written.made)
 }
 
 impl Runner {
@@ -302,6 +245,8 @@ impl Runner {
                 worker::read_registry(&self.desk.shared, registry).await?;
                 return Ok(None);
             }
+            // Others were faster. What they have added is looked at before anything follows it.
+            Err(RunError::Overtaken) => return Ok(None),
             made => made?,
         };
         quarantine::register(&self.desk.shared).await;
@@ -356,6 +301,11 @@ impl Runner {
     async fn turn(&mut self) -> Result<Made, RunError> {
         let desk = Arc::clone(&self.desk);
         desk.lineage.look(self.chain.view(), &*desk.shared.store).await?;
+        let head = self.chain.state().head().map_or(0, |head| head.seq);
+        if head > self.vouched {
+            vouch::added(&desk.shared, desk.trajectory, self.vouched + 1, head).await?;
+            self.vouched = head;
+        }
         let running: BTreeSet<EntryId> = self.running.keys().copied().collect();
         let probed: BTreeSet<EntryId> = self
             .probed
@@ -381,12 +331,15 @@ impl Runner {
             sealed: &self.sealed,
             lists: &self.lists,
         };
-        let settles = !self.ended.is_empty();
+        let (settles, vouched) = (!self.ended.is_empty(), self.vouched);
         let written = self
             .chain
             .write(
                 |draft| {
                     let head = draft.state().head();
+                    if head.is_some_and(|head| head.seq > vouched) {
+                        return Err(RunError::Overtaken);
+                    }
                     let made = turn.build(draft)?;
                     let (holds, starts) = (draft.state().head() != head, !made.prepared.is_empty());
                     cut::append("before", holds, settles, starts);
@@ -404,6 +357,7 @@ impl Runner {
         let (holds, starts) = (!written.entries.is_empty(), !written.made.prepared.is_empty());
         cut::append("after", holds, settles, starts);
         desk.shared.acknowledged(written.entries.last());
+        self.vouched = written.entries.last().map_or(self.vouched, Entry::seq);
         for entry in written.entries {
             desk.shared.tell(|| Event::Entry(Arc::new(entry)));
         }

@@ -3,6 +3,10 @@
 //! key: a forged `started` would freeze arguments of the forger's choice, which a worker would then send
 //! for it, and a forged resolution would have an effect repeated.
 //!
+//! A decision names the entry that it follows, and with it, by their digests, all before it; and nobody
+//! here signs one before everything that it follows was checked. So a worker that takes over checks the
+//! newest decision and what comes after it, however long the history is.
+//!
 //! Writs and approvals are not asked about here: they are whenever something is decided.
 
 use gesta_core::entry::{Body, Entry};
@@ -17,50 +21,73 @@ use crate::error::RunError;
 use crate::facts::Facts;
 
 /// How many entries are read at a time.
-const PAGE: usize = 256;
+const PAGE: u64 = 64;
 
-/// Checks what was signed in a trajectory that somebody has driven before, and in what it took over from
-/// those that it branches from. What comes before `from` was checked before.
-pub(crate) async fn check(
-    shared: &Shared,
-    chain: &Chain<Facts>,
-    from: u64,
-) -> Result<(), RunError> {
+/// Checks a trajectory that somebody has driven before, and what it took over from those that it branches
+/// from.
+pub(crate) async fn check(shared: &Shared, chain: &Chain<Facts>) -> Result<(), RunError> {
     let (state, facts) = (chain.state(), chain.view());
-    if from == 0
-        && let Some(descent) = facts.descent()
-    {
-        for point in &descent.points {
-            check_part(shared, point.trajectory, 0, point.seq).await?;
-        }
+    for point in facts.descent().iter().flat_map(|descent| &descent.points) {
+        since_decided(shared, point.trajectory, point.seq).await?;
     }
     match state.head() {
         Some(head) if state.attempt() > 0 => {
-            check_part(shared, state.trajectory(), from, head.seq).await
+            since_decided(shared, state.trajectory(), head.seq).await
         }
         _ => Ok(()),
     }
 }
 
-/// Checks the entries of a trajectory from one number to another.
-async fn check_part(
+/// Checks what others have added, from one entry to another.
+pub(crate) async fn added(
     shared: &Shared,
     trajectory: TrajectoryId,
-    mut from: u64,
+    from: u64,
     to: u64,
 ) -> Result<(), RunError> {
     let registry = shared.registry();
-    while from <= to {
-        let page = shared.store.entries(trajectory, from, PAGE).await?;
-        let Some(last) = page.last() else { return Ok(()) };
-        from = last.seq + 1;
-        for stored in page.iter().filter(|stored| stored.seq <= to) {
-            genuine(&read_entry(trajectory, stored)?, registry.as_deref())?;
+    let mut end = to + 1;
+    while end > from {
+        let begin = end.saturating_sub(PAGE).max(from);
+        for entry in page(shared, trajectory, begin, end).await? {
+            genuine(&entry, registry.as_deref())?;
         }
-        // Others who share this thread have their turn too.
-        tokio::task::yield_now().await;
+        end = begin;
     }
     Ok(())
+}
+
+/// Checks the newest decision up to an entry, and what follows it.
+async fn since_decided(shared: &Shared, trajectory: TrajectoryId, to: u64) -> Result<(), RunError> {
+    let registry = shared.registry();
+    let mut end = to + 1;
+    while end > 0 {
+        let begin = end.saturating_sub(PAGE);
+        for entry in page(shared, trajectory, begin, end).await?.iter().rev() {
+            genuine(entry, registry.as_deref())?;
+            if decided(&entry.payload().body) {
+                return Ok(());
+            }
+        }
+        end = begin;
+    }
+    Ok(())
+}
+
+async fn page(
+    shared: &Shared,
+    trajectory: TrajectoryId,
+    begin: u64,
+    end: u64,
+) -> Result<Vec<Entry>, RunError> {
+    let most = usize::try_from(end - begin).unwrap_or(usize::MAX);
+    let stored = shared.store.entries(trajectory, begin, most).await?;
+    Ok(stored.iter().map(|stored| read_entry(trajectory, stored)).collect::<Result<_, _>>()?)
+}
+
+/// Whether an entry holds a decision, and so binds all before it.
+fn decided(body: &Body) -> bool {
+    matches!(body, Body::Started(_) | Body::Rejection(_) | Body::PendingApproval(_))
 }
 
 /// Whether the documents of an entry that a worker relies on are by whom they have to be.

@@ -11,6 +11,7 @@ use gesta_core::time::UnixMs;
 use crate::error::StoreError;
 
 /// How exact the time is that a store keeps of a blob's last put: each put would cost a write otherwise.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) const PUT_GRAIN_MS: u64 = 60 * 60 * 1000;
 
 /// Where the entries of a trajectory are that are not in the store.
