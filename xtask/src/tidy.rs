@@ -20,6 +20,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::tool;
 
+/// What fuzzing has found is not for people to read.
+const CORPUS: &str = "fuzz/corpus/";
+
 /// Something to repair: where, what, and the remedy.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
@@ -64,6 +67,9 @@ fn inspect(root: &Path) -> Result<(usize, Vec<Finding>)> {
     let mut oversizes = Vec::new();
     for path in &paths {
         findings.extend(layout::check(path));
+        if path.starts_with(CORPUS) {
+            continue;
+        }
         let bytes = fs::read(root.join(path)).with_context(|| format!("cannot read `{path}`"))?;
         let Ok(content) = String::from_utf8(bytes) else { continue };
         findings.extend(text::check(path, &content));

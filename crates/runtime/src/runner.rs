@@ -301,19 +301,11 @@ impl Runner {
     async fn turn(&mut self) -> Result<Made, RunError> {
         let desk = Arc::clone(&self.desk);
         desk.lineage.look(self.chain.view(), &*desk.shared.store).await?;
-        let head = self.chain.state().head().map_or(0, |head| head.seq);
-        if head > self.vouched {
-            vouch::added(&desk.shared, desk.trajectory, self.vouched + 1, head).await?;
-            self.vouched = head;
-        }
+        self.vouch_for_others().await?;
         let running: BTreeSet<EntryId> = self.running.keys().copied().collect();
-        let probed: BTreeSet<EntryId> = self
-            .probed
-            .iter()
-            .filter(|(_, times)| **times >= PROBES_MOST)
-            .map(|(doubt, _)| *doubt)
-            .chain(self.probing.iter().copied())
-            .collect();
+        let given_up = self.probed.iter().filter(|(_, times)| **times >= PROBES_MOST);
+        let given_up = given_up.map(|(doubt, _)| *doubt);
+        let probed: BTreeSet<EntryId> = given_up.chain(self.probing.iter().copied()).collect();
         let turn = Turn {
             desk: &desk,
             now: desk.shared.pulse.now(),
@@ -374,6 +366,17 @@ impl Runner {
         self.look(&mut made);
         self.drop_taken(&made).await;
         Ok(made)
+    }
+
+    /// Looks who signed what others have added since.
+    async fn vouch_for_others(&mut self) -> Result<(), RunError> {
+        let head = self.chain.state().head().map_or(0, |head| head.seq);
+        if head > self.vouched {
+            let (shared, trajectory) = (&self.desk.shared, self.desk.trajectory);
+            vouch::added(shared, trajectory, self.vouched + 1, head).await?;
+            self.vouched = head;
+        }
+        Ok(())
     }
 
     /// Hands out what a durable append has permitted.

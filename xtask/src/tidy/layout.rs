@@ -16,9 +16,9 @@ const ROOT_FILES: [&str; 11] = [
     "clippy.toml",
     "rustfmt.toml",
 ];
-const ROOT_DIRECTORIES: [&str; 10] = [
-    ".cargo", ".config", ".ci", "bench", "crates", "docs", "examples", "schemas", "vectors",
-    "xtask",
+const ROOT_DIRECTORIES: [&str; 11] = [
+    ".cargo", ".config", ".ci", "bench", "crates", "docs", "examples", "fuzz", "schemas",
+    "vectors", "xtask",
 ];
 
 pub(super) fn check(path: &str) -> Vec<Finding> {

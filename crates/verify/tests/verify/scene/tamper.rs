@@ -27,6 +27,7 @@ fn file(id: TrajectoryId) -> String {
 /// Every case.
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = changed_lines();
+    cases.extend(forked_lines());
     cases.extend(respelled_lines());
     cases.extend(changed_signatures());
     cases.extend(changed_keys());
@@ -103,25 +104,6 @@ fn changed_lines() -> Vec<Case> {
         case("truncated", lines(JOB, false, |l| l.truncate(7)), at("truncated", 6)),
         case("duplicate-seq", lines(JOB, false, |l| l.insert(4, l[3].clone())), at("sequence", 3)),
         case(
-            "forked",
-            lines(JOB, true, |l| {
-                let mut other = l[5].clone();
-                edited(&mut other, "/at", |value| *value = (value.as_u64().unwrap() + 1).into());
-                l.insert(6, other);
-            }),
-            at("sequence", 5),
-        ),
-        case(
-            "forked-and-renumbered",
-            lines(JOB, true, |l| {
-                let mut other = l[5].clone();
-                edited(&mut other, "/seq", |value| *value = 6.into());
-                l.truncate(6);
-                l.push(other);
-            }),
-            at("parent", 6),
-        ),
-        case(
             "spliced",
             lines(JOB, true, |l| l[2] = Scene::new().chains[&BRANCH][1].clone()),
             at("other_trajectory", 1),
@@ -149,6 +131,32 @@ fn changed_lines() -> Vec<Case> {
             at("not_an_entry", 2),
         ),
         case("empty-line", lines(JOB, true, |l| l.insert(2, Vec::new())), at("not_canonical", 2)),
+    ]
+}
+
+/// A head that something else follows too.
+fn forked_lines() -> Vec<Case> {
+    let at = |code, seq| (Tampered, code, Some(JOB), Some(seq));
+    vec![
+        case(
+            "forked",
+            lines(JOB, true, |l| {
+                let mut other = l[5].clone();
+                edited(&mut other, "/at", |value| *value = (value.as_u64().unwrap() + 1).into());
+                l.insert(6, other);
+            }),
+            at("sequence", 5),
+        ),
+        case(
+            "forked-and-renumbered",
+            lines(JOB, true, |l| {
+                let mut other = l[5].clone();
+                edited(&mut other, "/seq", |value| *value = 6.into());
+                l.truncate(6);
+                l.push(other);
+            }),
+            at("parent", 6),
+        ),
     ]
 }
 
