@@ -35,8 +35,11 @@ use gesta_verify::bundle::Bundle;
 use gesta_verify::engine::{Options, verify};
 use serde_json::{Value, json};
 
+/// A function of bytes that fails by panicking.
+pub type Target = fn(&[u8]);
+
 /// Every target by its name.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Target)] = &[
     ("json", json_text),
     ("entry", entries),
     ("document", documents),
@@ -87,7 +90,7 @@ fn entries(data: &[u8]) {
         for document in verification::signed(body) {
             document.genuine();
         }
-        (verification::links(body), verification::blobs(body), verification::in_force(body));
+        drop((verification::links(body), verification::blobs(body), verification::in_force(body)));
         let state = state.get_or_insert_with(|| State::new(entry.payload().trajectory));
         let before = state.clone();
         match state.apply(&entry) {
@@ -158,7 +161,7 @@ fn changed(writ: &mut Writ, choices: &mut Choices<'_>) {
             1 => writ.depth = u64::from(choices.byte() % 9),
             2 => writ.window.not_before = writ.window.not_before.plus(u64::from(choices.byte())),
             3 => writ.window.not_after = writ.window.not_after.plus(u64::from(choices.byte())),
-            4 => writ.guardians = choices.byte() % 2 == 0,
+            4 => writ.guardians = choices.byte().is_multiple_of(2),
             5 => writ.tenant = choices.one_of(&["acme", "other"]).parse().unwrap(),
             6 => writ.principal = choices.one_of(&["agent:sample", "user:eve"]).parse().unwrap(),
             7 => {
@@ -169,11 +172,11 @@ fn changed(writ: &mut Writ, choices: &mut Choices<'_>) {
                 });
                 writ.tools = tools.collect();
             }
-            8 => writ.budget = Budget { calls: choices.one_of(&amount), ..writ.budget.clone() },
+            8 => writ.budget = Budget { calls: choices.one_of(&amount), ..writ.budget },
             _ => {
                 let tokens = choices.one_of(&amount);
                 let money_micros = choices.one_of(&amount);
-                writ.budget = Budget { tokens, money_micros, ..writ.budget.clone() };
+                writ.budget = Budget { tokens, money_micros, ..writ.budget };
             }
         }
     }

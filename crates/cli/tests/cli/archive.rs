@@ -230,8 +230,8 @@ fn what_is_needed_is_left_and_told() {
     world.gesta(&["worker", "--once"]).ok();
     world.gesta(&["seal"]).ok();
     let registry = world.gesta(&["log", "--json"]).json_lines().into_iter();
-    let registry = registry.map(|row| row["trajectory"].as_str().unwrap().to_owned());
-    let registry = registry.filter(|id| *id != source && *id != asked).next().unwrap();
+    let mut registry = registry.map(|row| row["trajectory"].as_str().unwrap().to_owned());
+    let registry = registry.find(|id| *id != source && *id != asked).unwrap();
     let why = |arguments: &[&str], code: i32| -> Vec<String> {
         let told = world.gesta(&[arguments, &["--to", "archive", "--json"]].concat()).expect(code);
         let told: Value = serde_json::from_str(&told.out).unwrap();

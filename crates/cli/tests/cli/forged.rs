@@ -257,7 +257,7 @@ fn forged_bundles_are_not_imported() {
         let path = file.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let is = |kind: &&str| name.starts_with(*kind);
-        if path.extension().is_none_or(|it| it != "tar") || !kinds.iter().any(|kind| is(kind)) {
+        if path.extension().is_none_or(|it| it != "tar") || !kinds.iter().any(is) {
             continue;
         }
         let own = vectors().join(format!("{name}.trust.json"));

@@ -95,7 +95,8 @@ fn archive(db: &Connection, archiving: &Archiving) -> Result<Option<u64>> {
     db.prepare_cached(REMOVE)?.execute([trajectory.as_bytes()])?;
     let mut removed = 0;
     for digest in blobs {
-        let row = params![digest.as_bytes(), unused_since.0, digest.to_string().as_bytes()];
+        let spelled = digest.to_string();
+        let row = params![digest.as_bytes(), unused_since.0, spelled.as_bytes()];
         removed += db.prepare_cached(REMOVE_BLOB)?.execute(row)? as u64;
     }
     Ok(Some(removed))

@@ -133,7 +133,7 @@ fn permits() -> Vec<Case> {
     reclaimed.act(&cast, Act::Attempt, "");
     let stale = by(&reclaimed, stale, soon(&reclaimed), Body::Started(Box::new(late)));
     vec![
-        case("permit-spent-twice", &tried, starting(&tried, first.clone()), "illegal"),
+        case("permit-spent-twice", &tried, starting(&tried, first), "illegal"),
         case("permit-of-another-step", &done, starting(&done, elsewhere), "illegal"),
         case("decision-replayed", &done, starting(&done, replayed), "illegal"),
         case("decision-that-denies", &fresh, starting(&fresh, denied), "illegal"),
