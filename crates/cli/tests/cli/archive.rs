@@ -306,7 +306,14 @@ fn retention_is_configured_and_the_file_can_be_made_smaller() {
 
 #[test]
 fn a_blob_that_something_else_names_stays() {
-    let tools = "[retention]\narchive_after = \"1ms\"\nto = \"kept\"\n[tools.big]\neffect = \"read\"\ndriver.process = { command = \"printf '\\\"'; head -c 300000 /dev/zero | tr '\\\\\\\\0' x; printf '\\\"'\", shell = true, env = [\"PATH\"] }\n";
+    let tools = r#"
+[retention]
+archive_after = "1ms"
+to = "kept"
+[tools.big]
+effect = "read"
+driver.process = { command = 'printf "\""; head -c 300000 /dev/zero | tr "\0" x; printf "\""', shell = true, env = ["PATH"] }
+"#;
     let world = World::with_tools(tools);
     world.write("job.yaml", "job: big\nsteps:\n  - { id: one, tool: big }\n");
     for _ in 0..2 {
