@@ -252,9 +252,13 @@ pub(crate) fn throughput(
 ) -> Result<f64> {
     let driver = spot.start(command, keeps, ("run", jobs, steps))?;
     let (_, said) = driver.wait_for("done")?;
+    figure(&said, jobs * steps)
+}
+
+/// Steps a second, as a driver tells it; none unless its store shows what was asked for.
+fn figure(said: &str, asked: usize) -> Result<f64> {
     let (seconds, durable) = said.split_once(' ').context("`done` without two numbers")?;
     let (seconds, durable): (f64, usize) = (seconds.parse()?, durable.parse()?);
-    let asked = jobs * steps;
     ensure!(durable == asked, "its store shows {durable} steps, not {asked}");
     Ok(durable as f64 / seconds)
 }
@@ -278,4 +282,58 @@ fn resumed(
     let (step, _) = second.wait_for("step")?;
     let ms = |since| step.duration_since(since).as_secs_f64() * 1e3;
     Ok((ms(second.begun), ms(ready)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_no_figure_for_what_a_store_does_not_show() {
+        assert!((figure("2.0 1000", 1_000).unwrap() - 500.0).abs() < 1e-9);
+        let error = figure("2.0 999", 1_000).unwrap_err().to_string();
+        assert_eq!(error, "its store shows 999 steps, not 1000");
+        assert!(figure("2.0", 1_000).is_err());
+    }
+
+    #[test]
+    fn a_driver_that_ends_too_early_is_quoted() {
+        let place = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo noise; echo ready; echo no such module >&2"]);
+        let driver = Driver::start(command, place.path()).unwrap();
+        driver.wait_for("ready").unwrap();
+        let error = driver.wait_for("done").unwrap_err().to_string();
+        assert_eq!(error, "it ended before `done`: no such module");
+    }
+
+    #[test]
+    fn whatever_a_driver_has_started_dies_with_it() {
+        let place = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & echo step $!; wait"]);
+        let driver = Driver::start(command, place.path()).unwrap();
+        let (_, pid) = driver.wait_for("step").unwrap();
+        driver.kill();
+        let lives = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let state = stat.rsplit(") ").next().unwrap_or_default().to_owned();
+            !state.is_empty() && !state.starts_with('Z')
+        };
+        // It was told to die, which takes the system a moment.
+        let begun = std::time::Instant::now();
+        while lives() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it lives");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let Wanted { rounds, only } = read(&words("--rounds 2 --only sqlite")).unwrap();
+        assert_eq!((rounds, only.as_str()), (2, "sqlite"));
+        assert!(read(&words("--rounds many")).is_err());
+        assert!(read(&words("--fast")).is_err());
+    }
 }

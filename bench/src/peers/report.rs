@@ -61,6 +61,9 @@ impl Report {
         let (_, gesta) = on_it().find(|(it, _)| it.is_gesta())?;
         let others: Vec<&Figures> =
             on_it().filter(|(it, _)| !it.is_gesta()).map(|(_, figures)| figures).collect();
+        if others.is_empty() {
+            return None;
+        }
         let ratio = |load: usize| {
             let of = |it: &Figures| it.rates.get(load).map_or(f64::NAN, |of| median(of.clone()));
             of(gesta) / others.iter().map(|it| of(it)).fold(f64::NAN, f64::max)

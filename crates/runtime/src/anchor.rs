@@ -6,10 +6,11 @@
 //! what was acknowledged since a dead worker's last heartbeat may be missing. Only the newest are kept: a
 //! store that was set back as a whole lacks the newest of all.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::entry::Head;
@@ -20,6 +21,9 @@ use crate::error::RunError;
 
 /// How many heads are kept.
 const KEPT: usize = 256;
+/// How long the lock of the file is waited for: many times as long as writing it takes.
+const LOCK_WAIT: Duration = Duration::from_millis(250);
+const LOCK_POLL: Duration = Duration::from_millis(2);
 /// The first line of the file.
 const TITLE: &str = "gesta anchor 0";
 
@@ -173,10 +177,17 @@ impl Anchor {
     /// file's was opened by somebody who restored the store: what the file remembers is of the past.
     async fn weigh(path: PathBuf, store: &dyn Store) -> Result<Self, RunError> {
         let epoch = fit(store).await?;
-        let _locked = lock(&path)?;
         let anchor = path.display().to_string();
         let fresh = Anchored { store: epoch.store, epoch: epoch.number, heads: Vec::new() };
-        let known = match Anchored::read(&path)? {
+        // The file is replaced as a whole, so it is read without the lock: whoever was stopped with that in
+        // its hands keeps nobody from beginning.
+        let mut kept = Anchored::read(&path)?;
+        let mut locked = None;
+        if kept.as_ref().is_none_or(|kept| kept.epoch < epoch.number) {
+            locked = Some(lock(&path)?);
+            kept = Anchored::read(&path)?;
+        }
+        let known = match kept {
             Some(kept) if kept.store != epoch.store => {
                 return Err(Unfit::OtherStore { anchor }.into());
             }
@@ -190,6 +201,7 @@ impl Anchor {
                 Vec::new()
             }
         };
+        drop(locked);
         for (trajectory, head) in &known {
             compare(store, &path, *trajectory, *head).await?;
         }
@@ -248,7 +260,8 @@ impl Anchor {
         }
     }
 
-    /// Writes what was noted, together with what other workers of this machine have written.
+    /// Writes what was noted, together with what other workers of this machine have written. What cannot
+    /// be written, because somebody was stopped in doing so, is still noted.
     pub(crate) fn keep(&self) -> Result<(), RunError> {
         let unwritten = self.state().unwritten.clone();
         if unwritten.is_empty() {
@@ -312,11 +325,23 @@ async fn compare(
     Err(Unfit::Behind { anchor, trajectory, known, found }.into())
 }
 
-/// Held while the file is read and written again: several workers share it.
+/// Held while the file is read and written again: several workers share it. Nobody waits for long, since a
+/// worker that was stopped there holds it until it is woken, and those who wait do not beat meanwhile.
 fn lock(path: &Path) -> Result<File, RunError> {
     let beside = path.with_extension("anchor.lock");
-    let locked = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
-    let locked = locked.and_then(|file| file.lock().map(|()| file));
+    let begun = Instant::now();
+    let locked = (|| {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside)?;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_WAIT => {
+                    std::thread::sleep(LOCK_POLL);
+                }
+                Err(error) => return Err(std::io::Error::from(error)),
+            }
+        }
+    })();
     locked.map_err(|error| file_error(&beside, &error))
 }
 

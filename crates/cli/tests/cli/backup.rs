@@ -255,3 +255,22 @@ fn a_child_of_a_restored_job_is_in_as_much_doubt() {
     assert_eq!(world.files("mails"), 1);
     assert_eq!(world.gesta(&["doubts", "--json"]).json_lines().len(), 1);
 }
+
+/// A worker that is stopped while it writes the anchor has the lock of it until it is woken. Others go on.
+#[test]
+fn whoever_is_stopped_with_the_anchor_in_its_hands_stops_nobody_else() {
+    let world = World::with_tools(TOOLS);
+    world.write("job.yaml", "job: one\nsteps:\n  - { id: a, tool: look }\nanswer: done\n");
+    submit(&world);
+    world.gesta(&["worker", "--once"]);
+    let held = std::fs::File::open(world.path("gesta.db.anchor.lock")).unwrap();
+    held.lock().unwrap();
+    submit(&world);
+    world.gesta(&["worker", "--once"]);
+    all(&world, "completed");
+    let noted = world.read("gesta.db.anchor");
+    drop(held);
+    submit(&world);
+    world.gesta(&["worker", "--once"]);
+    assert_ne!(world.read("gesta.db.anchor"), noted, "what is acknowledged is noted again");
+}
