@@ -1,7 +1,7 @@
 //! Whole jobs on SQLite: no-op effects, each decided, permitted, signed, durable and receipted.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -154,7 +154,7 @@ fn long_job() -> String {
 }
 
 /// A job of so many steps, each needing the one before it.
-fn chain_of(steps: usize) -> String {
+pub(crate) fn chain_of(steps: usize) -> String {
     let mut file = String::from("job: chain\nsteps:\n");
     for step in 0..steps {
         let needs = match step.checked_sub(1) {
@@ -166,7 +166,7 @@ fn chain_of(steps: usize) -> String {
     file + "answer: done\n"
 }
 
-fn open(file: &Path) -> Result<Arc<dyn Store>> {
+pub(crate) fn open(file: &Path) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(SqliteStore::open(file, sqlite::Options::default())?))
 }
 
@@ -226,7 +226,6 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new(store: Arc<dyn Store>, calls: &Calls) -> Result<Self> {
-        let cast = Cast::new(1);
         let calls = Arc::clone(calls);
         let noop = Manifest::new("noop".parse()?, Effect::External);
         let catalogue = Catalogue::builder()
@@ -237,6 +236,12 @@ impl Scene {
                 async { Ok::<_, FunctionError>(serde_json::json!({ "ok": true })) }
             })
             .build()?;
+        Self::with(store, catalogue).await
+    }
+
+    /// With tools of one's own.
+    pub(crate) async fn with(store: Arc<dyn Store>, catalogue: Catalogue) -> Result<Self> {
+        let cast = Cast::new(1);
         if store.trajectory(REGISTRY).await?.is_none() {
             found_registry(&store, &cast).await?;
             let policies = everything(&catalogue)?;
@@ -246,19 +251,28 @@ impl Scene {
     }
 
     async fn worker(&self) -> Result<Worker> {
+        self.worker_called("bench", Options::default(), None).await
+    }
+
+    pub(crate) async fn worker_called(
+        &self,
+        name: &str,
+        options: Options,
+        presence: Option<PathBuf>,
+    ) -> Result<Worker> {
         let setup = Setup {
             store: Arc::clone(&self.store),
-            worker: "bench".parse()?,
+            worker: name.parse()?,
             key: worker_key(),
             guardian: None,
             sealer: None,
             catalogue: Arc::clone(&self.catalogue),
             registry: Some(REGISTRY),
-            options: Options::default(),
+            options,
             listener: None,
             spool: None,
             vault: None,
-            presence: None,
+            presence,
             anchor: None,
             host: "bench".to_owned(),
         };
@@ -308,12 +322,12 @@ impl Scene {
         self.check(id, STEPS).await
     }
 
-    async fn ended(&self, id: TrajectoryId) -> Result<bool> {
+    pub(crate) async fn ended(&self, id: TrajectoryId) -> Result<bool> {
         Ok(self.store.trajectory(id).await?.context("the job")?.summary.status.ended())
     }
 
     /// No figure for work that the ledger does not show as done.
-    async fn check(&self, id: TrajectoryId, steps: usize) -> Result<()> {
+    pub(crate) async fn check(&self, id: TrajectoryId, steps: usize) -> Result<()> {
         let row = self.store.trajectory(id).await?.context("the job")?;
         ensure!(row.summary.status == Status::Completed, "the ledger shows no completed job");
         let chain = Chain::load(Arc::clone(&self.store), id).await?;

@@ -12,6 +12,12 @@ use crate::table::{Table, per_second, rate, time};
 
 /// How often the disk syncs an append of 4 KiB.
 pub(crate) fn sync(place: &Path, table: &mut Table) -> Result<()> {
+    table.limit("4 KiB append and fdatasync", rate(sync_rate(place)?));
+    Ok(())
+}
+
+/// The same, as a number.
+pub(crate) fn sync_rate(place: &Path) -> Result<f64> {
     const TIMES: usize = 2000;
     let mut file = OpenOptions::new().create(true).append(true).open(place.join("sync"))?;
     let (took, result) = time(|| {
@@ -21,8 +27,7 @@ pub(crate) fn sync(place: &Path, table: &mut Table) -> Result<()> {
         })
     });
     result?;
-    table.limit("4 KiB append and fdatasync", rate(per_second(TIMES, took)));
-    Ok(())
+    Ok(per_second(TIMES, took))
 }
 
 /// How often bare SQLite commits one row, with the same settings, table shape and rows as the store.

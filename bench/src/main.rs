@@ -3,14 +3,18 @@
 //! Everything is a ratio to a limit of the machine that was measured in the same run, round about
 //! with the figure itself, because the machine is noisy and only such ratios mean anything.
 
+mod claims;
 mod growth;
 mod history;
 mod jobs;
 mod limits;
+mod peers;
 mod policy;
 mod postgres;
+mod postgres_jobs;
 mod replay;
 mod sqlite;
+mod steps;
 mod table;
 mod verify;
 
@@ -20,7 +24,17 @@ use anyhow::{Result, bail};
 use table::Table;
 
 /// What can be measured by itself.
-const PARTS: [&str; 7] = ["sqlite", "postgres", "verify", "growth", "jobs", "policy", "replay"];
+const PARTS: [&str; 9] = [
+    "sqlite",
+    "postgres",
+    "verify",
+    "growth",
+    "jobs",
+    "postgres-jobs",
+    "claims",
+    "policy",
+    "replay",
+];
 
 /// As in the `gesta` command.
 #[global_allocator]
@@ -33,14 +47,24 @@ fn main() -> Result<()> {
     {
         return verify::peak_memory(Path::new(file));
     }
-    if let Some(unknown) = args.iter().find(|arg| !PARTS.contains(&arg.as_str())) {
-        bail!("unknown part `{unknown}`; there are {}", PARTS.join(", "));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if let Some((mode, rest)) = args.split_first()
+        && mode == "steps"
+    {
+        return steps::drive(rest, &runtime);
     }
     // Beside the build, not in the temporary directory: that may be memory, and memory has no fsync.
     std::fs::create_dir_all("target")?;
     let place = tempfile::Builder::new().prefix("gesta-bench-").tempdir_in("target")?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    if let Some((mode, rest)) = args.split_first()
+        && mode == "peers"
+    {
+        return peers::run(rest, place.path());
+    }
+    if let Some(unknown) = args.iter().find(|arg| !PARTS.contains(&arg.as_str())) {
+        bail!("unknown part `{unknown}`; there are {}, and peers", PARTS.join(", "));
+    }
     let mut table = Table::default();
 
     let wanted = |part: &str| args.is_empty() || args.iter().any(|arg| arg == part);
@@ -60,6 +84,14 @@ fn main() -> Result<()> {
 
     if wanted("jobs") {
         jobs::run(place.path(), &runtime, &mut table)?;
+    }
+
+    if wanted("postgres-jobs") {
+        postgres_jobs::run(place.path(), &runtime, &mut table)?;
+    }
+
+    if wanted("claims") {
+        claims::run(place.path(), &runtime, &mut table)?;
     }
 
     if wanted("policy") {

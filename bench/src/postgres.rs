@@ -27,7 +27,7 @@ pub(crate) fn append(runtime: &Runtime, table: &mut Table) -> Result<()> {
             .map(|n| session(1000 * (round + 1) + n, EACH))
             .collect::<Result<Vec<_>>>()?;
         bytes = lists.first().map_or(0, |list| size(list));
-        plain.push(pgbench(&url, bytes)?);
+        plain.push(pgbench(&url, bytes, 64)?);
         let rate = runtime.block_on(async {
             let store: Arc<dyn Store> =
                 Arc::new(PostgresStore::connect(&url, &Options::default()).await?);
@@ -41,11 +41,16 @@ pub(crate) fn append(runtime: &Runtime, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Transactions a second of a one-row INSERT with 64 clients.
-fn pgbench(url: &str, bytes: usize) -> Result<f64> {
-    let setup = "CREATE TABLE IF NOT EXISTS plain (client bigint, payload bytea)";
-    let made = Command::new(tool("psql")?).args([url, "-q", "-c", setup]).output()?;
-    ensure!(made.status.success(), "psql: {}", String::from_utf8_lossy(&made.stderr));
+/// Runs one statement.
+pub(crate) fn psql(url: &str, sql: &str) -> Result<String> {
+    let done = Command::new(tool("psql")?).args([url, "-q", "-A", "-t", "-c", sql]).output()?;
+    ensure!(done.status.success(), "psql: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(String::from_utf8(done.stdout)?)
+}
+
+/// Transactions a second of a one-row INSERT with so many clients.
+pub(crate) fn pgbench(url: &str, bytes: usize, clients: u32) -> Result<f64> {
+    psql(url, "CREATE TABLE IF NOT EXISTS plain (client bigint, payload bytea)")?;
     let mut script = tempfile::NamedTempFile::new()?;
     use std::io::Write as _;
     writeln!(
@@ -53,7 +58,8 @@ fn pgbench(url: &str, bytes: usize) -> Result<f64> {
         "INSERT INTO plain VALUES (:client_id, decode(repeat('ab', {bytes}), 'hex'));"
     )?;
     let output = Command::new(tool("pgbench")?)
-        .args(["-n", "-M", "prepared", "-c", "64", "-j", "2", "-T", "4", "-f"])
+        .args(["-n", "-M", "prepared", "-T", "4", "-c"])
+        .args([&clients.to_string(), "-j", &clients.min(2).to_string(), "-f"])
         .arg(script.path())
         .arg(url)
         .output()?;
