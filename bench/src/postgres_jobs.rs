@@ -95,7 +95,12 @@ fn shared(spot: &Spot<'_>, workers: usize, runtime: &Runtime) -> Result<f64> {
             let entries = scene.store.entries(*id, 0, FIRST_ENTRIES).await?;
             for entry in entries {
                 let entry: serde_json::Value = serde_json::from_slice(&entry.bytes)?;
-                drove.extend(entry["by"]["worker"].as_str().map(str::to_owned));
+                drove.extend(
+                    entry
+                        .pointer("/by/worker")
+                        .and_then(|worker| worker.as_str())
+                        .map(str::to_owned),
+                );
             }
         }
         ensure!(drove.len() == workers, "{} of {workers} workers had a part in it", drove.len());
