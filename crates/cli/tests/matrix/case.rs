@@ -225,6 +225,22 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
+/// The cases that a store has a part in: calls by HTTP, cut off everywhere, with the class that asks
+/// and the strictest. How steps are begun, computed, sent again and put together is the same on every
+/// store.
+pub(crate) fn cases_on_postgres() -> Vec<Case> {
+    let fits = |case: &Case| {
+        let class = match case.class {
+            Class::Probe => case.mode == Mode::Kill && !case.cut.is_early(),
+            Class::Never => case.mode != Mode::Spare,
+            Class::Keyed => case.mode == Mode::Kill && case.cut == Cut::Landing,
+            Class::Safe | Class::KeyedConcurrent => false,
+        };
+        case.kind == Kind::Http && class
+    };
+    cases().into_iter().filter(fits).collect()
+}
+
 fn makes_sense(case: &Case) -> bool {
     let Case { mode, cut, kind, class } = *case;
     if mode == Mode::Spare && !matches!(cut, Cut::Reached | Cut::Acted) {
