@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::amounts::{Amounts, Budget};
-use crate::digest::{Digest, EntryId};
+use crate::digest::{Digest, EntryId, WritId};
 use crate::entry::{Entry, Head};
 use crate::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId};
 use crate::json::Canon;
@@ -179,10 +179,9 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// That a tenant has used so many percent of a day's budget.
+    /// That a tenant has used so many percent of a day's budget, or of a standing writ's.
     pub fn of_budget(
-        tenant: &Tenant,
-        day: Day,
+        (tenant, day, writ): (&Tenant, Option<Day>, Option<WritId>),
         reached: u8,
         limit: &Budget,
         used: Amounts,
@@ -190,15 +189,22 @@ impl Notice {
     ) -> Self {
         #[derive(Serialize)]
         struct Data<'a> {
-            day: Day,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            day: Option<Day>,
             limit: &'a Budget,
             reached: u8,
             tenant: &'a Tenant,
             used: Amounts,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            writ: Option<WritId>,
         }
-        let id = Digest::of(format!("budget {tenant} {day} {reached}").as_bytes());
+        let of = match (day, writ) {
+            (Some(day), _) => day.to_string(),
+            (None, writ) => writ.map(|writ| writ.to_string()).unwrap_or_default(),
+        };
+        let id = Digest::of(format!("budget {tenant} {of} {reached}").as_bytes());
         // Names and numbers: there is a canonical form, unless an account has burst.
-        let data = Canon::of(&Data { day, limit, reached, tenant, used });
+        let data = Canon::of(&Data { day, limit, reached, tenant, used, writ });
         Self { id, topic: Topic::Budget, at, data: data.unwrap_or_else(|_| Canon::null()) }
     }
 }

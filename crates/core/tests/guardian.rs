@@ -89,6 +89,7 @@ fn inputs(writs: &[WritId]) -> Inputs<'_> {
         registry: None,
         pace: Vec::new(),
         account: None,
+        standing: Vec::new(),
         max_args_bytes: 64,
         repeats: Repeats::default(),
     }

@@ -3,7 +3,7 @@
 use gesta_core::body::Proposal;
 use gesta_core::document::Decision;
 use gesta_core::entry::Head;
-use gesta_core::guardian::{self, Allowance, Inputs, Judgement, ToolFacts};
+use gesta_core::guardian::{self, Allowance, Inputs, Judgement, Standing, ToolFacts};
 use gesta_core::keys::Sign as _;
 use gesta_core::policy::{Answer, Asking, Evidence, Query};
 use gesta_core::repeat::{Repeat, Repeats};
@@ -37,6 +37,8 @@ pub(crate) struct Decided {
 pub(crate) struct Outside {
     /// What the tenant's account says, if its use is limited.
     pub(crate) account: Option<Allowance>,
+    /// What the accounts of the standing writs above say, as far as those are limited.
+    pub(crate) standing: Vec<Standing>,
     /// Until when a call may be sent, as far as the worker's lease goes.
     pub(crate) dispatch_by: UnixMs,
     /// Why the tool may not be called, if it is not what was pinned.
@@ -60,10 +62,12 @@ pub(crate) fn gather(
     now: UnixMs,
 ) -> Option<(Outside, Option<Slot>, Option<Hold>)> {
     let slot = limits::slot(desk, tool, timeout_ms).ok()?;
+    let standing = desk.standing.ask(draft, tool).ok()?;
     let account = budgets::reserve(desk, tool, timeout_ms, now).ok()?;
     let (account, hold) = account.map_or((None, None), |(told, hold)| (Some(told), hold));
     let outside = Outside {
         account,
+        standing,
         dispatch_by: desk.shared.pulse.lease_ends(),
         frozen: tool.and_then(Tool::frozen).map(str::to_owned),
         pace: quarantine::pace(desk, draft, now),
@@ -107,6 +111,7 @@ pub(crate) fn decide(
         approvals,
         registry: registry.as_ref().map(|state| state.registry()),
         account: outside.account.clone(),
+        standing: outside.standing.clone(),
         pace: outside.pace.clone(),
         max_args_bytes: options.max_args_bytes,
         repeats: Repeats {

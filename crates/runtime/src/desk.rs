@@ -46,6 +46,7 @@ use crate::options::Options;
 use crate::pipeline::{Ended, How};
 use crate::rules::Rules;
 use crate::signer::Signer;
+use crate::standing::StandingWrits;
 use crate::tools::{Catalogue, Progress, Retry};
 use crate::vault::{Safe, Vault};
 use crate::veil::Veil;
@@ -287,6 +288,8 @@ pub(crate) struct Desk {
     pub(crate) state_at_claim: State,
     /// What of the tenant's budget its calls take from.
     pub(crate) slice: Current,
+    /// What its calls may use of the standing writs above it.
+    pub(crate) standing: StandingWrits,
     /// What was done above it, if it is a branch.
     pub(crate) lineage: Lineage,
     /// The sensitive values of its family, once they are needed.
@@ -315,6 +318,7 @@ impl Desk {
             writ_chain,
             state_at_claim: state.clone(),
             slice: Current::default(),
+            standing: StandingWrits::above(state.trajectory(), attempt, mandate),
             lineage: Lineage::default(),
             safe: OnceLock::new(),
         }

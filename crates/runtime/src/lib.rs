@@ -42,6 +42,7 @@ mod sabotage;
 mod sealing;
 mod signer;
 mod spool;
+mod standing;
 pub mod tools;
 mod tree;
 mod turn;

@@ -20,5 +20,6 @@ mod scene;
 mod sensitive;
 mod spooling;
 mod stage;
+mod standing;
 mod stores;
 mod undo;

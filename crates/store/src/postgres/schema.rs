@@ -14,6 +14,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("V4__outbox", include_str!("../../migrations/postgres/V4__outbox.sql")),
     ("V5__log", include_str!("../../migrations/postgres/V5__log.sql")),
     ("V6__epochs", include_str!("../../migrations/postgres/V6__epochs.sql")),
+    ("V7__writ_accounts", include_str!("../../migrations/postgres/V7__writ_accounts.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 
