@@ -535,6 +535,8 @@ pub enum RegistryItem {
     Quarantine(FreezeTarget),
     /// A person lifts a quarantine.
     Lift(FreezeTarget),
+    /// So much of a budget is used that people are to be warned.
+    Reached(Threshold),
 }
 
 impl RegistryItem {
@@ -542,7 +544,7 @@ impl RegistryItem {
     pub fn roles(&self) -> &'static [Role] {
         match self {
             Self::Freeze(_) | Self::Unfreeze(_) | Self::Lift(_) => &[Role::Owner, Role::Operator],
-            Self::Quarantine(_) => &[Role::Owner, Role::Operator, Role::Guardian],
+            Self::Quarantine(_) | Self::Reached(_) => &[Role::Owner, Role::Operator, Role::Guardian],
             _ => &[Role::Owner],
         }
     }
@@ -566,6 +568,22 @@ pub struct TenantLimit {
     pub daily: crate::amounts::Budget,
     /// Whose.
     pub tenant: Tenant,
+}
+
+/// That a part of a budget is used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Threshold {
+    /// How much may be used.
+    pub limit: crate::amounts::Budget,
+    /// Of what.
+    pub of: crate::amounts::Span,
+    /// The threshold, in percent.
+    pub percent: u8,
+    /// Whose.
+    pub tenant: Tenant,
+    /// How much was used, as far as was known.
+    pub used: crate::amounts::Amounts,
 }
 
 /// A change of the registry. It names the entry that it follows, so it cannot be played again.

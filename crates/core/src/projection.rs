@@ -6,12 +6,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::amounts::{Amounts, Budget};
-use crate::digest::{Digest, EntryId, WritId};
+use crate::amounts::{Amounts, Budget, Span};
+use crate::digest::{Digest, EntryId};
 use crate::entry::{Entry, Head};
 use crate::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId};
 use crate::json::Canon;
-use crate::time::{Day, UnixMs};
+use crate::time::UnixMs;
 
 /// Declares an enum that is stored and shown as a word.
 macro_rules! words {
@@ -111,6 +111,8 @@ words!(
         LateEffect = "late_effect",
         /// A tenant has reached a threshold of its budget.
         Budget = "budget",
+        /// A Guardian has put a principal or a tenant into quarantine.
+        Quarantine = "quarantine",
     }
 );
 
@@ -181,7 +183,7 @@ pub struct Notice {
 impl Notice {
     /// That a tenant has used so many percent of a day's budget, or of a standing writ's.
     pub fn of_budget(
-        (tenant, day, writ): (&Tenant, Option<Day>, Option<WritId>),
+        (tenant, span): (&Tenant, Span),
         reached: u8,
         limit: &Budget,
         used: Amounts,
@@ -189,22 +191,20 @@ impl Notice {
     ) -> Self {
         #[derive(Serialize)]
         struct Data<'a> {
-            #[serde(skip_serializing_if = "Option::is_none")]
-            day: Option<Day>,
+            #[serde(flatten)]
+            span: Span,
             limit: &'a Budget,
             reached: u8,
             tenant: &'a Tenant,
             used: Amounts,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            writ: Option<WritId>,
         }
-        let of = match (day, writ) {
-            (Some(day), _) => day.to_string(),
-            (None, writ) => writ.map(|writ| writ.to_string()).unwrap_or_default(),
+        let of = match span {
+            Span::Day(day) => day.to_string(),
+            Span::Writ(writ) => writ.to_string(),
         };
         let id = Digest::of(format!("budget {tenant} {of} {reached}").as_bytes());
         // Names and numbers: there is a canonical form, unless an account has burst.
-        let data = Canon::of(&Data { day, limit, reached, tenant, used, writ });
+        let data = Canon::of(&Data { span, limit, reached, tenant, used });
         Self { id, topic: Topic::Budget, at, data: data.unwrap_or_else(|_| Canon::null()) }
     }
 }

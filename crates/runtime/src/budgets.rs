@@ -27,6 +27,7 @@ use crate::desk::{Desk, Event, Shared};
 use crate::error::RunError;
 use crate::home;
 use crate::pipeline::How;
+use crate::thresholds;
 use crate::tools::Tool;
 
 /// How soon to ask again while something waits for what others hold.
@@ -510,6 +511,7 @@ async fn draw_now(shared: &Shared, slice: &Slice, draw: &Draw) {
             if slice.answered(draw, &drawn, Instant::now()) {
                 shared.freed.notify_waiters();
             }
+            thresholds::register(shared, account, draw, &drawn).await;
         }
         Err(error) => {
             tracing::warn!(tenant = %account.tenant, %error, "a budget cannot be drawn on yet");

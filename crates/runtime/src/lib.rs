@@ -43,6 +43,7 @@ mod sealing;
 mod signer;
 mod spool;
 mod standing;
+mod thresholds;
 pub mod tools;
 mod tree;
 mod turn;

@@ -20,6 +20,7 @@ use crate::budgets::{Wait, larger, only_limited, part, times};
 use crate::desk::{Desk, Event, Shared};
 use crate::error::RunError;
 use crate::facts::Facts;
+use crate::thresholds;
 use crate::tools::Tool;
 
 /// How soon to ask again while the trajectory waits for what others hold.
@@ -141,10 +142,13 @@ impl StandingWrits {
             }
         };
         if let (Some(percent), Span::Writ(writ)) = (drawn.reached, account.span) {
-            let note = format!("{percent} % of what may be used below writ `{writ}` is used");
+            let tenant = &account.tenant;
+            let note =
+                format!("tenant `{tenant}` has reached {percent} % of what writ `{writ}` allows");
             tracing::info!("{note}");
             shared.tell(|| Event::Note(note));
         }
+        thresholds::register(shared, account, draw, &drawn).await;
         let mut freed = false;
         for silent in &drawn.silent {
             match settle_ended(shared, account, silent, draw).await {

@@ -9,8 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use gesta_core::amounts::{Amounts, Budget};
-use gesta_core::digest::WritId;
+use gesta_core::amounts::{Amounts, Budget, Span};
 use gesta_core::ids::Tenant;
 use gesta_core::projection::Notice;
 use gesta_core::time::{Day, UnixMs};
@@ -29,15 +28,6 @@ pub struct Account {
     pub tenant: Tenant,
     /// Of what.
     pub span: Span,
-}
-
-/// What an account is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Span {
-    /// All that the tenant uses in a day.
-    Day(Day),
-    /// All that is used below a standing writ, for as long as it stands.
-    Writ(WritId),
 }
 
 impl Account {
@@ -91,6 +81,10 @@ pub struct Drawn {
     pub comes_back: bool,
     /// A threshold, in percent, that was reached just now and never before.
     pub reached: Option<u8>,
+    /// The highest threshold that was ever reached, in percent; 0 when none was.
+    pub stands_at: u8,
+    /// What all holders have used, as far as they have told.
+    pub used: Amounts,
     /// Where what it needs is not there: some of those who have told nothing for a while and hold more
     /// than they have used.
     pub silent: Vec<String>,
@@ -157,7 +151,8 @@ impl Book {
         let silent = silent.take(SILENT_MOST).collect();
         if known.is_some() {
             // The same again, or an older one that comes late.
-            return Drawn { drawn: keep, left, comes_back, reached: None, silent };
+            let (stands_at, used) = (self.reached, self.used);
+            return Drawn { drawn: keep, left, comes_back, reached: None, stands_at, used, silent };
         }
         let more = more(ask, left);
         let (drawn, used, idle) = (ask.keep.plus(more), ask.used, ask.idle);
@@ -165,7 +160,9 @@ impl Book {
         self.slices.insert(holder.to_owned(), slice);
         self.drawn = taken.plus(drawn);
         self.used = self.used.minus(mine.used).plus(used);
-        Drawn { drawn, left: left.minus(more), comes_back, reached: self.cross(ask), silent }
+        let reached = self.cross(ask);
+        let (left, stands_at, used) = (left.minus(more), self.reached, self.used);
+        Drawn { drawn, left, comes_back, reached, stands_at, used, silent }
     }
 
     /// The highest threshold that is reached now and was not before.
@@ -193,11 +190,7 @@ impl Book {
         now: UnixMs,
     ) -> Option<Notice> {
         let reached = drawn.reached?;
-        let (day, writ) = match account.span {
-            Span::Day(day) => (Some(day), None),
-            Span::Writ(writ) => (None, Some(writ)),
-        };
-        let of = (&account.tenant, day, writ);
+        let of = (&account.tenant, account.span);
         Some(Notice::of_budget(of, reached, &ask.limit, self.used, now))
     }
 

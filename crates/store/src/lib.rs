@@ -22,7 +22,8 @@ mod rations;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-pub use accounts::{Account, AccountRow, Draw, Drawn, Span};
+pub use accounts::{Account, AccountRow, Draw, Drawn};
+pub use gesta_core::amounts::Span;
 pub use chain::{Chain, ChainError, Draft, Follow, Rehearsed, Written, as_of, read_entry};
 pub use data_keys::{DataKey, DataKeys, Kept, MemoryDataKeys};
 pub use epoch::{Copied, Epoch, Epochs, HeldListing, HeldRow, Opening, Release};

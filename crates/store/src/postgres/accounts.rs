@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gesta_core::amounts::Amounts;
+use gesta_core::amounts::{Amounts, Span};
 use gesta_core::ids::Tenant;
 use gesta_core::projection::Notice;
 use gesta_core::time::{Day, UnixMs};
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Row};
 use super::connect::Link;
 use super::outbox;
 use super::rows::{self, bigint};
-use crate::accounts::{Account, AccountRow, Book, Draw, Drawn, Slice, Span};
+use crate::accounts::{Account, AccountRow, Book, Draw, Drawn, Slice};
 use crate::error::StoreError;
 
 /// Makes the account, and locks it. What follows must see what the last holder of the lock has

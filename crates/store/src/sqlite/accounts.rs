@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use gesta_core::amounts::Amounts;
+use gesta_core::amounts::{Amounts, Span};
 use gesta_core::ids::Tenant;
 use gesta_core::time::{Day, UnixMs};
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, params};
 
 use super::{outbox, rows};
-use crate::accounts::{Account, AccountRow, Book, Draw, Drawn, Slice, Span};
+use crate::accounts::{Account, AccountRow, Book, Draw, Drawn, Slice};
 
 const ACCOUNT: &str = "
     SELECT reached, drawn_calls, drawn_money, drawn_tokens, drawn_wall, used_calls, used_money,
