@@ -544,7 +544,9 @@ impl RegistryItem {
     pub fn roles(&self) -> &'static [Role] {
         match self {
             Self::Freeze(_) | Self::Unfreeze(_) | Self::Lift(_) => &[Role::Owner, Role::Operator],
-            Self::Quarantine(_) | Self::Reached(_) => &[Role::Owner, Role::Operator, Role::Guardian],
+            Self::Quarantine(_) | Self::Reached(_) => {
+                &[Role::Owner, Role::Operator, Role::Guardian]
+            }
             _ => &[Role::Owner],
         }
     }

@@ -18,7 +18,7 @@ use gesta_core::document::{
 };
 use gesta_core::entry::{Author, Entry, Head};
 use gesta_core::guardian;
-use gesta_core::ids::{Principal, StepId, ToolName, TrajectoryId, WorkerId};
+use gesta_core::ids::{StepId, ToolName, TrajectoryId, WorkerId};
 use gesta_core::json::{Canon, Limits};
 use gesta_core::keys::{KeyId, Sign as _};
 use gesta_core::signed::{Document, Signed, Tag};
@@ -27,7 +27,6 @@ use gesta_core::time::UnixMs;
 use gesta_core::trust::{Distrust, Role};
 use gesta_core::world::{Delta, World};
 use gesta_store::{Draft, Hearing, Store};
-use rpds::QueueSync;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -86,9 +85,6 @@ pub enum Event {
 /// Where events go.
 pub type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// When calls of each principal were started, by trajectory.
-type Starts = BTreeMap<Principal, BTreeMap<TrajectoryId, QueueSync<UnixMs>>>;
-
 /// What a worker shares between its trajectories.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
@@ -117,8 +113,6 @@ pub(crate) struct Shared {
     pub(crate) drivers: Mutex<BTreeMap<TrajectoryId, Arc<Notify>>>,
     pub(crate) hearing: Hearing,
     pub(crate) registry: RwLock<Option<Arc<State>>>,
-    /// When calls of each principal were started, by trajectory.
-    pub(crate) starts: Mutex<Starts>,
     /// What is to be put into quarantine, and because of what.
     pub(crate) suspects: Mutex<BTreeMap<FreezeTarget, String>>,
     pub(crate) spool: Option<crate::spool::Spool>,
@@ -162,7 +156,6 @@ impl Shared {
             work: Notify::new(),
             drivers: Mutex::default(),
             registry: RwLock::default(),
-            starts: Mutex::default(),
             suspects: Mutex::default(),
             spool: None,
             vault: None,
@@ -229,11 +222,6 @@ impl Shared {
     /// When a worker of this machine was found dead.
     pub(crate) fn died(&self, worker: &WorkerId) -> Option<UnixMs> {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner).get(worker).copied()
-    }
-
-    /// When calls of each principal were started.
-    pub(crate) fn starts(&self) -> MutexGuard<'_, Starts> {
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is to be put into quarantine.

@@ -4,16 +4,21 @@
 //! again, for as long as a lease would last, and gives back when it has not needed it for a while. A
 //! share that nobody renews outlasts the last call that could have been made under it.
 
+mod windows;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gesta_core::ids::WorkerId;
 use gesta_store::Ration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub(crate) use self::windows::Pass;
 use crate::desk::{Desk, Shared};
+use crate::error::RunError;
 use crate::tools::Tool;
 
 /// How soon to ask again while something waits.
@@ -68,6 +73,8 @@ fn claims(desk: &Desk, tool: Option<&Tool>) -> Vec<Claim> {
 pub(crate) struct Rations {
     scopes: Mutex<BTreeMap<String, Scope>>,
     asked: Notify,
+    /// Who holds places in windows.
+    process: Option<WorkerId>,
 }
 
 struct Scope {
@@ -85,6 +92,10 @@ struct Scope {
     peak: u32,
     waiting: u32,
     asked_at: Option<Instant>,
+    /// Of a window: how many places are held ahead, where there are enough,
+    ahead: Option<u32>,
+    /// and since when the store has had none for what waits.
+    refused: Option<Instant>,
 }
 
 /// A place among the calls under way. Dropping it gives it up, at once or when the call that was
@@ -129,6 +140,10 @@ impl Drop for Slot {
 }
 
 impl Rations {
+    pub(crate) fn of(worker: &WorkerId) -> Result<Self, RunError> {
+        Ok(Self { process: Some(windows::process(worker)?), ..Self::default() })
+    }
+
     fn scopes(&self) -> MutexGuard<'_, BTreeMap<String, Scope>> {
         self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,7 +182,7 @@ impl Rations {
     }
 
     /// What to ask the store now, and when to look again. Nothing new begins while it is asked.
-    fn asks(&self, lease_ms: u64) -> (Vec<(String, Ration)>, Option<Instant>) {
+    fn asks(&self, lease_ms: u64) -> (Vec<(String, Ration, bool)>, Option<Instant>) {
         let now = Instant::now();
         let mut asks = Vec::new();
         let mut next: Option<Instant> = None;
@@ -180,10 +195,10 @@ impl Rations {
                 continue;
             }
             scope.granted = scope.using;
-            let wanted = scope.peak.saturating_add(scope.waiting).min(scope.limit);
+            let wanted = scope.wanted().min(scope.limit);
             let ttl_ms = lease_ms.saturating_add(scope.linger_ms);
             let ask = Ration { limit: scope.limit, using: scope.using, wanted, ttl_ms };
-            asks.push((name.clone(), ask));
+            asks.push((name.clone(), ask, scope.ahead.is_some()));
         }
         (asks, next)
     }
@@ -202,6 +217,12 @@ impl Rations {
         scope.until = valid_until;
         scope.peak = scope.using;
         let room = scope.granted > scope.using;
+        let short = granted < ask.wanted;
+        scope.refused = if short { scope.refused.or(Some(now)) } else { None };
+        if scope.ahead.is_some() {
+            // Whoever waits for a place in a window looks whether there is one, or whether it is full.
+            return std::mem::take(&mut scope.waiting) > 0;
+        }
         if room {
             scope.waiting = 0;
         }
@@ -227,7 +248,18 @@ impl Scope {
             peak: 0,
             waiting: 0,
             asked_at: None,
+            ahead: None,
+            refused: None,
         }
+    }
+
+    /// How many places it would be good to have. Those of a window stay taken, so that each call needs
+    /// another one.
+    fn wanted(&self) -> u32 {
+        let Some(ahead) = self.ahead else { return self.peak.saturating_add(self.waiting) };
+        let waits = self.waiting.min(1);
+        let more = if self.refused.is_some() || self.using + waits == 0 { waits } else { ahead };
+        self.using.saturating_add(more)
     }
 
     /// Abandoned calls that can act no more.
@@ -239,16 +271,21 @@ impl Scope {
     }
 }
 
+/// Who holds a share of a limit, or places in a window.
+fn holder(shared: &Shared, window: bool) -> &WorkerId {
+    shared.limits.process.as_ref().filter(|_| window).unwrap_or(&shared.worker)
+}
+
 /// Gives back what is not in use, for a worker that ends.
 pub(crate) async fn give_back(shared: &Shared) {
-    let idle: Vec<(String, u32)> = {
+    let idle: Vec<(String, u32, bool)> = {
         let scopes = shared.limits.scopes();
         let idle = scopes.iter().filter(|(_, scope)| scope.using == 0);
-        idle.map(|(name, scope)| (name.clone(), scope.limit)).collect()
+        idle.map(|(name, scope)| (name.clone(), scope.limit, scope.ahead.is_some())).collect()
     };
-    for (name, limit) in idle {
+    for (name, limit, window) in idle {
         let nothing = Ration { limit, using: 0, wanted: 0, ttl_ms: 0 };
-        if let Err(error) = shared.store.ration(&shared.worker, &name, nothing).await {
+        if let Err(error) = shared.store.ration(holder(shared, window), &name, nothing).await {
             tracing::debug!(limit = name, %error, "a share is not given back and ends by itself");
         }
     }
@@ -269,9 +306,9 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
             }
             continue;
         }
-        for (name, ask) in asks {
+        for (name, ask, window) in asks {
             let valid_until = Instant::now() + Duration::from_millis(lease_ms);
-            match shared.store.ration(&shared.worker, &name, ask).await {
+            match shared.store.ration(holder(&shared, window), &name, ask).await {
                 Ok(granted) => {
                     if shared.limits.answered(&name, ask, granted, valid_until) {
                         shared.freed.notify_waiters();

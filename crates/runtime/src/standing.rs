@@ -227,7 +227,8 @@ impl Holding {
             return None;
         }
         // What is not needed is given back before the store is told so.
-        let spare = if lacking.is_some() { Amounts::default() } else { idle.minus(part(book.left)) };
+        let spare =
+            if lacking.is_some() { Amounts::default() } else { idle.minus(part(book.left)) };
         book.drawn = larger(book.drawn.minus(spare), used);
         let need = lacking.map_or_else(Amounts::default, |total| total.minus(book.drawn));
         let idle = book.drawn.minus(used);

@@ -22,7 +22,7 @@ use crate::clock::Pulse;
 use crate::desk::{COMPILER, Event, Listener, Shared};
 use crate::error::RunError;
 use crate::in_force::InForce;
-use crate::limits;
+use crate::limits::{self, Rations};
 use crate::notify;
 use crate::options::Options;
 use crate::presence::Presence;
@@ -127,12 +127,11 @@ impl Worker {
             options,
             listener,
             freed: Notify::new(),
-            limits: Arc::default(),
+            limits: Arc::new(Rations::of(&worker)?),
             work: Notify::new(),
             drivers: Mutex::default(),
             hearing: listening.hearing(),
             registry: RwLock::new(state),
-            starts: Mutex::default(),
             suspects: Mutex::default(),
             spool,
             vault: setup.vault,

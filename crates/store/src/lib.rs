@@ -23,11 +23,11 @@ mod rations;
 pub mod sqlite;
 
 pub use accounts::{Account, AccountRow, Draw, Drawn};
-pub use gesta_core::amounts::Span;
 pub use chain::{Chain, ChainError, Draft, Follow, Rehearsed, Written, as_of, read_entry};
 pub use data_keys::{DataKey, DataKeys, Kept, MemoryDataKeys};
 pub use epoch::{Copied, Epoch, Epochs, HeldListing, HeldRow, Opening, Release};
 pub use error::{AppendError, StoreError};
+pub use gesta_core::amounts::Span;
 pub use log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
 pub use news::{Hearing, Listening, News};
 pub use outbox::{NoticeRow, Tried};

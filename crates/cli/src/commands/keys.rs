@@ -4,17 +4,19 @@
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use gesta_core::document::{KeyRevocation, RegistryItem};
 use gesta_core::ids::Tenant;
-use gesta_core::keys::KeyId;
+use gesta_core::keys::{KeyId, PrivateKey, Sign as _};
+use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{Role, TrustRoot, TrustedKey};
+use gesta_core::writ::Writ;
 use serde_json::{Value, json};
 
-use crate::durable;
+use crate::durable::{self, Beside, Readers};
 use crate::escape::visible;
 use crate::key_file;
 use crate::moment;
@@ -23,6 +25,8 @@ use crate::problem::Problem;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::table;
+use crate::workspace::{ROOT_WRIT, Workspace};
+use crate::writs;
 use gesta_runtime::authority::{OWNER, window};
 
 /// Make, list, show, rotate, revoke and export keys
@@ -408,8 +412,8 @@ fn take_over(
     }
     let path = workspace.directory.join(&workspace.config.trust);
     if path.exists() {
-        let bytes = std::fs::read(&path)
-            .with_context(|| format!("cannot read `{}`", path.display()))?;
+        let bytes =
+            std::fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
         let mut trust = TrustRoot::parse(&bytes)
             .with_context(|| format!("`{}` is not a trust root", path.display()))?;
         trust.keys.retain(|known| known.key != new.key);
@@ -501,7 +505,7 @@ fn export(session: &mut Session, name: &str) -> Result<()> {
     // Whoever has only the newest cannot tell whose what came before is.
     let named = registry.keys().iter().filter(|key| key.name == name && key.revoked_at.is_none());
     let mut keys: Vec<TrustedKey> = named.cloned().collect();
-    keys.sort_by_key(|key| (key.key != newest, std::cmp::Reverse(key.valid.not_after)));
+    keys.sort_by_key(|key| (key.key != newest, Reverse(key.valid.not_after)));
     if keys.is_empty() {
         keys.extend(registry.named(name).cloned());
     }

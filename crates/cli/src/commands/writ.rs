@@ -394,8 +394,7 @@ fn accounts(
         if writ.doc().trajectory.is_some() {
             continue;
         }
-        let account =
-            Account { tenant: writ.doc().tenant.clone(), span: Span::Writ(writ.id()) };
+        let account = Account { tenant: writ.doc().tenant.clone(), span: Span::Writ(writ.id()) };
         let row = session.wait(store.account(&account))?;
         let (used, drawn) = (Amounts::default(), Amounts::default());
         let row = row.unwrap_or(AccountRow { account, used, drawn, reached: 0 });

@@ -7,7 +7,8 @@ use gesta_core::body::{
 };
 use gesta_core::content::Content;
 use gesta_core::document::{
-    CallResult, Failing, FreezeTarget, RegistryItem, ResolutionStatement, ResolutionVerdict, Threshold,
+    CallResult, Failing, FreezeTarget, RegistryItem, ResolutionStatement, ResolutionVerdict,
+    Threshold,
 };
 use gesta_core::entry::Body;
 use gesta_core::trust::TrustedKey;

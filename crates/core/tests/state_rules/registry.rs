@@ -132,8 +132,19 @@ fn every_item_changes_what_the_registry_says() {
     let mut scene = registry();
     let key = scene.cast.approver.id();
     let tool = FreezeTarget::Tool("pay.refund".parse().unwrap());
-    let [register, revoke, writ, policy, catalogue, limit, freeze, unfreeze, quarantine, lift, eighty] =
-        items(key);
+    let [
+        register,
+        revoke,
+        writ,
+        policy,
+        catalogue,
+        limit,
+        freeze,
+        unfreeze,
+        quarantine,
+        lift,
+        eighty,
+    ] = items(key);
     let owner = scene.cast.owner.clone();
     let mut add = |what: RegistryItem| {
         let body = item(&scene, &owner, what);

@@ -23,3 +23,4 @@ mod stage;
 mod standing;
 mod stores;
 mod undo;
+mod windows;

@@ -10,7 +10,9 @@ use gesta_core::projection::{Admitted, Status};
 use gesta_core::sample::Dice;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::memory::MemoryStore;
-use gesta_store::{Account, Draw, Drawn, Listing, ParkedListing, Profile, Ration, Span, Store, StoreError};
+use gesta_store::{
+    Account, Draw, Drawn, Listing, ParkedListing, Profile, Ration, Span, Store, StoreError,
+};
 
 use super::{Job, Subject, Time, report, worker};
 
