@@ -94,6 +94,9 @@ struct Scope {
     asked_at: Option<Instant>,
     /// Of a window: how many places are held ahead, where there are enough,
     ahead: Option<u32>,
+    /// whether a call has taken one since the store was asked, and how many were taken then,
+    fresh: bool,
+    told: Option<u32>,
     /// and since when the store has had none for what waits.
     refused: Option<Instant>,
 }
@@ -188,6 +191,11 @@ impl Rations {
         let mut next: Option<Instant> = None;
         for (name, scope) in self.scopes().iter_mut() {
             scope.forget(now);
+            if scope.settled() {
+                // Nothing is to be told until something leaves the window.
+                next = [next, scope.abandoned.iter().min().copied()].into_iter().flatten().min();
+                continue;
+            }
             let apart = if scope.waiting > 0 { WAITING } else { HOLDING };
             let due = scope.asked_at.map_or(now, |asked_at| asked_at + apart);
             if due > now {
@@ -196,7 +204,9 @@ impl Rations {
             }
             scope.granted = scope.using;
             let wanted = scope.wanted().min(scope.limit);
-            let ttl_ms = lease_ms.saturating_add(scope.linger_ms);
+            (scope.told, scope.fresh) = (Some(scope.using), false);
+            let held_ms = if scope.ahead.is_some() { windows::HELD_MS } else { lease_ms };
+            let ttl_ms = held_ms.saturating_add(scope.linger_ms);
             let ask = Ration { limit: scope.limit, using: scope.using, wanted, ttl_ms };
             asks.push((name.clone(), ask, scope.ahead.is_some()));
         }
@@ -208,7 +218,8 @@ impl Rations {
         let now = Instant::now();
         let mut scopes = self.scopes();
         let Some(scope) = scopes.get_mut(name) else { return false };
-        if ask.wanted.max(ask.using) == 0 && scope.waiting == 0 && scope.using == 0 {
+        let idle = scope.waiting == 0 && scope.using == 0;
+        if ask.wanted.max(ask.using) == 0 && idle {
             scopes.remove(name);
             return false;
         }
@@ -249,8 +260,17 @@ impl Scope {
             waiting: 0,
             asked_at: None,
             ahead: None,
+            fresh: false,
+            told: None,
             refused: None,
         }
+    }
+
+    /// Whether the store knows of a window what it must: nobody waits, nothing is held ahead, and as many
+    /// places are taken as it was told.
+    fn settled(&self) -> bool {
+        let told = self.told == Some(self.using) && self.granted <= self.using;
+        self.ahead.is_some() && self.waiting == 0 && told
     }
 
     /// How many places it would be good to have. Those of a window stay taken, so that each call needs
@@ -258,7 +278,8 @@ impl Scope {
     fn wanted(&self) -> u32 {
         let Some(ahead) = self.ahead else { return self.peak.saturating_add(self.waiting) };
         let waits = self.waiting.min(1);
-        let more = if self.refused.is_some() || self.using + waits == 0 { waits } else { ahead };
+        let eager = self.refused.is_none() && (self.fresh || waits > 0);
+        let more = if eager { ahead } else { waits };
         self.using.saturating_add(more)
     }
 
@@ -278,14 +299,15 @@ fn holder(shared: &Shared, window: bool) -> &WorkerId {
 
 /// Gives back what is not in use, for a worker that ends.
 pub(crate) async fn give_back(shared: &Shared) {
-    let idle: Vec<(String, u32, bool)> = {
+    windows::leave(shared).await;
+    let idle: Vec<(String, u32)> = {
         let scopes = shared.limits.scopes();
-        let idle = scopes.iter().filter(|(_, scope)| scope.using == 0);
-        idle.map(|(name, scope)| (name.clone(), scope.limit, scope.ahead.is_some())).collect()
+        let idle = scopes.iter().filter(|(_, it)| it.using == 0 && it.ahead.is_none());
+        idle.map(|(name, scope)| (name.clone(), scope.limit)).collect()
     };
-    for (name, limit, window) in idle {
+    for (name, limit) in idle {
         let nothing = Ration { limit, using: 0, wanted: 0, ttl_ms: 0 };
-        if let Err(error) = shared.store.ration(holder(shared, window), &name, nothing).await {
+        if let Err(error) = shared.store.ration(&shared.worker, &name, nothing).await {
             tracing::debug!(limit = name, %error, "a share is not given back and ends by itself");
         }
     }
@@ -307,7 +329,8 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
             continue;
         }
         for (name, ask, window) in asks {
-            let valid_until = Instant::now() + Duration::from_millis(lease_ms);
+            let held_ms = if window { windows::HELD_MS } else { lease_ms };
+            let valid_until = Instant::now() + Duration::from_millis(held_ms);
             match shared.store.ration(holder(&shared, window), &name, ask).await {
                 Ok(granted) => {
                     if shared.limits.answered(&name, ask, granted, valid_until) {

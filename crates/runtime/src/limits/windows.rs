@@ -13,12 +13,16 @@ use std::time::Duration;
 use gesta_core::ids::{Principal, WorkerId};
 use gesta_core::temporal::{Pace, Rule, Whose};
 use gesta_core::time::UnixMs;
+use gesta_store::Ration;
 use tokio::time::Instant;
 
-use super::{Busy, HOLDING, Rations, Scope};
+use super::{Busy, HOLDING, Rations, Scope, holder};
+use crate::desk::Shared;
 use crate::error::RunError;
 use crate::home;
 
+/// For how long places that are held ahead may be relied on without asking again.
+pub(super) const HELD_MS: u64 = 2_000;
 /// A worker holds this part of a window ahead.
 const AHEAD: u32 = 16;
 /// How long the store must go on refusing: every other worker has asked twice meanwhile.
@@ -57,6 +61,7 @@ impl Drop for Pass {
                 scope.using = scope.using.saturating_sub(1);
             }
         }
+        self.limits.asked.notify_one();
     }
 }
 
@@ -65,6 +70,26 @@ pub(super) fn process(worker: &WorkerId) -> Result<WorkerId, RunError> {
     let name: String = worker.as_str().chars().take(NAME_MOST).collect();
     let name = format!("{name}:{:016x}", u64::from_be_bytes(home::random()?));
     Ok(name.parse().unwrap_or_else(|_| worker.clone()))
+}
+
+/// Gives back what is held ahead, for a worker that ends. What it has started counts until it has left
+/// each window, and no longer.
+pub(super) async fn leave(shared: &Shared) {
+    let now = Instant::now();
+    let mut last = Vec::new();
+    for (name, scope) in shared.limits.scopes().iter_mut().filter(|(_, it)| it.ahead.is_some()) {
+        scope.forget(now);
+        let leaves = scope.abandoned.iter().max();
+        let ttl_ms = leaves.map_or(0, |at| at.saturating_duration_since(now).as_millis());
+        let ttl_ms = u64::try_from(ttl_ms).unwrap_or(scope.linger_ms);
+        let (limit, using) = (scope.limit, scope.using);
+        last.push((name.clone(), Ration { limit, using, wanted: using, ttl_ms }));
+    }
+    for (name, ask) in last {
+        if let Err(error) = shared.store.ration(holder(shared, true), &name, ask).await {
+            tracing::debug!(window = name, %error, "places are not given back and end by themselves");
+        }
+    }
 }
 
 impl Rations {
@@ -106,7 +131,7 @@ impl Rations {
         for (name, _) in &names {
             if let Some(scope) = scopes.get_mut(name) {
                 scope.using = scope.using.saturating_add(1);
-                scope.peak = scope.peak.max(scope.using);
+                scope.fresh = true;
             }
         }
         Ok((paces, Some(Pass { limits: Arc::clone(self), scopes: names })))
