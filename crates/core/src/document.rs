@@ -11,7 +11,7 @@ use crate::digest::{
     DecisionId, Digest, EntryId, IdempotencyKey, PermitId, ProposalId, ReceiptId, WritId,
 };
 use crate::entry::Head;
-use crate::ids::{StepId, TrajectoryId};
+use crate::ids::{Principal, StepId, TrajectoryId};
 use crate::json::{Canon, JsonError};
 use crate::keys::KeyId;
 use crate::signed::{Document, Signed, Tag};
