@@ -113,6 +113,7 @@ impl Worker {
         let config = store.put_blob(options.canonical()?.as_bytes()).await?.sha256;
         let state = registry_state(&store, setup.registry).await?;
         let in_force = InForce::read(&*store, state.as_deref(), &catalogue, config).await?;
+        let rations = Rations::of(&worker)?;
         let shared = Arc::new(Shared {
             pulse: Pulse::new(store_now, sent, options.lease_ms),
             budgets: Budgets::of(&worker)?,
@@ -127,7 +128,7 @@ impl Worker {
             options,
             listener,
             freed: Notify::new(),
-            limits: Arc::new(Rations::of(&worker)?),
+            limits: Arc::new(rations),
             work: Notify::new(),
             drivers: Mutex::default(),
             hearing: listening.hearing(),

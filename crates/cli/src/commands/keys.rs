@@ -9,7 +9,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use gesta_core::document::{KeyRevocation, RegistryItem};
 use gesta_core::ids::Tenant;
-use gesta_core::keys::{KeyId, PrivateKey, Sign as _};
+use gesta_core::keys::{KeyId, PrivateKey};
 use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{Role, TrustRoot, TrustedKey};
