@@ -94,9 +94,9 @@ struct Scope {
     asked_at: Option<Instant>,
     /// Of a window: how many places are held ahead, where there are enough,
     ahead: Option<u32>,
-    /// whether a call has taken one since the store was asked, and how many were taken then,
+    /// whether a call has taken one since the store was asked, how many were taken and wanted then,
     fresh: bool,
-    told: Option<u32>,
+    told: Option<(u32, u32)>,
     /// and since when the store has had none for what waits.
     refused: Option<Instant>,
 }
@@ -204,7 +204,7 @@ impl Rations {
             }
             scope.granted = scope.using;
             let wanted = scope.wanted().min(scope.limit);
-            (scope.told, scope.fresh) = (Some(scope.using), false);
+            (scope.told, scope.fresh) = (Some((scope.using, wanted)), false);
             let held_ms = if scope.ahead.is_some() { windows::HELD_MS } else { lease_ms };
             let ttl_ms = held_ms.saturating_add(scope.linger_ms);
             let ask = Ration { limit: scope.limit, using: scope.using, wanted, ttl_ms };
@@ -267,9 +267,9 @@ impl Scope {
     }
 
     /// Whether the store knows of a window what it must: nobody waits, nothing is held ahead, and as many
-    /// places are taken as it was told.
+    /// places are taken as it was told, and no more are wanted.
     fn settled(&self) -> bool {
-        let told = self.told == Some(self.using) && self.granted <= self.using;
+        let told = self.told == Some((self.using, self.using)) && self.granted <= self.using;
         self.ahead.is_some() && self.waiting == 0 && told
     }
 

@@ -155,7 +155,9 @@ impl Book {
             return Drawn { drawn: keep, left, comes_back, reached: None, stands_at, used, silent };
         }
         let more = more(ask, left);
-        let (drawn, used, idle) = (ask.keep.plus(more), ask.used, ask.idle);
+        // What is drawn ahead is not needed yet.
+        let idle = ask.idle.plus(more.minus(ask.need));
+        let (drawn, used) = (ask.keep.plus(more), ask.used);
         let slice = Slice { seq: ask.seq, drawn, used, idle, told_at: now };
         self.slices.insert(holder.to_owned(), slice);
         self.drawn = taken.plus(drawn);

@@ -48,14 +48,15 @@ impl Scene {
         self.store.account(&of(standing)).await.unwrap().unwrap()
     }
 
-    async fn end_of(&self, job: TrajectoryId) -> String {
-        loop {
+    pub(crate) async fn end_of(&self, job: TrajectoryId) -> String {
+        for _ in 0..20_000 {
             let ran = self.ran(job).await;
             match ran.kinds().last().unwrap().as_str() {
                 end @ ("completed" | "failed") => return end.to_owned(),
                 _ => tokio::time::advance(Duration::from_millis(50)).await,
             }
         }
+        panic!("{job} does not end: {:?}", self.ran(job).await.kinds());
     }
 }
 
