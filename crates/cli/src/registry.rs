@@ -112,6 +112,24 @@ impl Registry {
         Ok(set)
     }
 
+    /// Registers several things at once, each signed by a key of its own, or none of them.
+    pub(crate) fn register_all(
+        &mut self,
+        session: &Session,
+        items: &[(&RegistryItem, &PrivateKey)],
+        note: &str,
+    ) -> Result<()> {
+        let now = Session::now();
+        let append = self.chain.append(|admission| {
+            let mut items = items.iter();
+            items.try_for_each(|(item, signer)| {
+                authority::register(admission, (item, Some(note)), *signer, now)
+            })
+        });
+        session.wait(append)?;
+        Ok(())
+    }
+
     /// Registers something, signed, with a note for people.
     pub(crate) fn register(
         &mut self,

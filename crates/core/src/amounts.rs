@@ -4,6 +4,18 @@ use serde::de::{Error as _, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::content::some;
+use crate::digest::WritId;
+use crate::time::Day;
+
+/// What an account is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Span {
+    /// All that a tenant uses in a day.
+    Day(Day),
+    /// All that is used below a standing writ, for as long as it stands.
+    Writ(WritId),
+}
 
 /// An amount in every dimension; one that is zero is left out, and only so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The signed documents of the path of a call: decision, permit, effect, receipt, approval,
 //! resolution, registration. Field order is alphabetical, as the canonical form wants it.
 
-use std::fmt;
+mod registry;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,18 @@ use crate::digest::{
     DecisionId, Digest, EntryId, IdempotencyKey, PermitId, ProposalId, ReceiptId, WritId,
 };
 use crate::entry::Head;
-use crate::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId};
+use crate::ids::{Principal, StepId, TrajectoryId};
 use crate::json::{Canon, JsonError};
 use crate::keys::KeyId;
 use crate::signed::{Document, Signed, Tag};
 use crate::time::UnixMs;
-use crate::trust::{Role, TrustedKey};
+use crate::trust::Role;
 use crate::world::Delta;
 use crate::writ::Effect;
+
+pub use self::registry::{
+    FreezeTarget, KeyRevocation, RegistrationStatement, RegistryItem, TenantLimit, Threshold,
+};
 
 /// Ties a document to its type and to the roles that may sign it.
 macro_rules! document {
@@ -484,108 +488,4 @@ pub struct ResolutionStatement {
     pub type_: Tag<Self>,
     /// The answer.
     pub verdict: ResolutionVerdict,
-}
-
-/// What a freeze stops.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FreezeTarget {
-    /// One tool.
-    Tool(ToolName),
-    /// One principal.
-    Principal(Principal),
-    /// One tenant.
-    Tenant(Tenant),
-    /// Everything.
-    All,
-}
-
-impl fmt::Display for FreezeTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tool(tool) => write!(f, "tool {tool}"),
-            Self::Principal(principal) => write!(f, "principal {principal}"),
-            Self::Tenant(tenant) => write!(f, "tenant {tenant}"),
-            Self::All => f.write_str("everything"),
-        }
-    }
-}
-
-/// What is registered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RegistryItem {
-    /// A key with its roles and validity.
-    Key(TrustedKey),
-    /// A key is compromised.
-    RevokeKey(KeyRevocation),
-    /// A writ, and with it all that were narrowed from it, counts no more.
-    RevokeWrit(WritId),
-    /// The policy set in force, by digest; its content is a blob.
-    Policy(Digest),
-    /// The tool catalogue in force, by digest; its content is a blob.
-    Catalogue(Digest),
-    /// A tenant's budget.
-    Limit(TenantLimit),
-    /// Stop.
-    Freeze(FreezeTarget),
-    /// Go on.
-    Unfreeze(FreezeTarget),
-    /// A Guardian stops a principal, or everything of a tenant, because of how it behaves.
-    Quarantine(FreezeTarget),
-    /// A person lifts a quarantine.
-    Lift(FreezeTarget),
-}
-
-impl RegistryItem {
-    /// Who may sign it: in an emergency an operator too.
-    pub fn roles(&self) -> &'static [Role] {
-        match self {
-            Self::Freeze(_) | Self::Unfreeze(_) | Self::Lift(_) => &[Role::Owner, Role::Operator],
-            Self::Quarantine(_) => &[Role::Owner, Role::Operator, Role::Guardian],
-            _ => &[Role::Owner],
-        }
-    }
-}
-
-/// That a key is compromised, and since when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct KeyRevocation {
-    /// Since when others may have it; never later than the registration.
-    pub at: UnixMs,
-    /// The key.
-    pub key: KeyId,
-}
-
-/// What a tenant may use a day.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TenantLimit {
-    /// How much.
-    pub daily: crate::amounts::Budget,
-    /// Whose.
-    pub tenant: Tenant,
-}
-
-/// A change of the registry. It names the entry that it follows, so it cannot be played again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RegistrationStatement {
-    /// When.
-    pub at: UnixMs,
-    /// What.
-    pub item: RegistryItem,
-    /// Who signs.
-    pub key: KeyId,
-    /// Why, for people.
-    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-    /// The entry that it follows.
-    pub parent: EntryId,
-    /// The registry.
-    pub registry: TrajectoryId,
-    /// Always `gesta.registration.v0`.
-    #[serde(rename = "type")]
-    pub type_: Tag<Self>,
 }

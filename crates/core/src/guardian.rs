@@ -47,6 +47,21 @@ pub struct Allowance {
     pub tenant: Tenant,
 }
 
+/// What the account of a standing writ says to a call below it. What the call and all others of its
+/// trajectory have used is in the fold; what is there for them is in the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Standing {
+    /// What there is for the call, where there is a limit.
+    pub left: Budget,
+    /// What all trajectories below the writ may use together.
+    pub limit: Budget,
+    /// What is set aside for the call.
+    pub reserve: Amounts,
+    /// Which writ.
+    pub writ: WritId,
+}
+
 /// Everything that a decision rests on and the fold does not hold.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
@@ -74,6 +89,8 @@ pub struct Inputs<'a> {
     pub pace: Vec<Pace>,
     /// What the tenant's account says, if its use is limited.
     pub account: Option<Allowance>,
+    /// What the accounts of the standing writs above say, as far as those are limited.
+    pub standing: Vec<Standing>,
     /// The largest arguments, in bytes.
     pub max_args_bytes: usize,
     /// What of the trajectories above a branch the call would repeat.
@@ -430,10 +447,13 @@ fn budget(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, Jso
         used: Amounts,
     }
     #[derive(Serialize)]
-    struct Account<'a> {
-        account: &'a Allowance,
+    struct Accounts<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        account: Option<&'a Allowance>,
         #[serde(skip_serializing_if = "Option::is_none")]
         exceeded: Option<Dimension>,
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        writs: &'a [Standing],
     }
     let reserve = inputs.tool.as_ref().map(|tool| tool.reserve).unwrap_or_default();
     let used = state.spent().plus(state.reserved());
@@ -444,9 +464,14 @@ fn budget(_: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, Jso
     if let Some(exceeded) = exceeded {
         return Found::refused(&Exceeded { exceeded, reserve, used }, Reason::BudgetExhausted);
     }
-    let Some(account) = &inputs.account else { return Ok(Found::PASSED) };
-    let exceeded = account.left.exceeded_by(&account.reserve);
-    let found = Account { account, exceeded };
+    let (account, writs) = (inputs.account.as_ref(), inputs.standing.as_slice());
+    if account.is_none() && writs.is_empty() {
+        return Ok(Found::PASSED);
+    }
+    let exceeded = account.and_then(|account| account.left.exceeded_by(&account.reserve));
+    let below = |writ: &Standing| writ.left.exceeded_by(&writ.reserve);
+    let exceeded = exceeded.or_else(|| writs.iter().find_map(below));
+    let found = Accounts { account, exceeded, writs };
     Found::new(&found, refuse(exceeded.is_some(), Reason::BudgetExhausted))
 }
 

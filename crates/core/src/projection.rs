@@ -6,12 +6,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::amounts::{Amounts, Budget};
+use crate::amounts::{Amounts, Budget, Span};
 use crate::digest::{Digest, EntryId};
 use crate::entry::{Entry, Head};
 use crate::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId};
 use crate::json::Canon;
-use crate::time::{Day, UnixMs};
+use crate::time::UnixMs;
 
 /// Declares an enum that is stored and shown as a word.
 macro_rules! words {
@@ -111,6 +111,8 @@ words!(
         LateEffect = "late_effect",
         /// A tenant has reached a threshold of its budget.
         Budget = "budget",
+        /// A Guardian has put a principal or a tenant into quarantine.
+        Quarantine = "quarantine",
     }
 );
 
@@ -179,10 +181,9 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// That a tenant has used so many percent of a day's budget.
+    /// That a tenant has used so many percent of a day's budget, or of a standing writ's.
     pub fn of_budget(
-        tenant: &Tenant,
-        day: Day,
+        (tenant, span): (&Tenant, Span),
         reached: u8,
         limit: &Budget,
         used: Amounts,
@@ -190,15 +191,20 @@ impl Notice {
     ) -> Self {
         #[derive(Serialize)]
         struct Data<'a> {
-            day: Day,
+            #[serde(flatten)]
+            span: Span,
             limit: &'a Budget,
             reached: u8,
             tenant: &'a Tenant,
             used: Amounts,
         }
-        let id = Digest::of(format!("budget {tenant} {day} {reached}").as_bytes());
+        let of = match span {
+            Span::Day(day) => day.to_string(),
+            Span::Writ(writ) => writ.to_string(),
+        };
+        let id = Digest::of(format!("budget {tenant} {of} {reached}").as_bytes());
         // Names and numbers: there is a canonical form, unless an account has burst.
-        let data = Canon::of(&Data { day, limit, reached, tenant, used });
+        let data = Canon::of(&Data { span, limit, reached, tenant, used });
         Self { id, topic: Topic::Budget, at, data: data.unwrap_or_else(|_| Canon::null()) }
     }
 }

@@ -36,7 +36,7 @@ pub struct Rule {
 pub enum Whose {
     /// Those of the trajectory.
     Trajectory,
-    /// Those of the principal, as far as the worker has driven its trajectories.
+    /// Those of the principal, on every worker.
     Principal,
 }
 

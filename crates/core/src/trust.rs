@@ -265,12 +265,19 @@ impl Keyring {
     }
 
     /// Adds what a verified registry says. What this keyring says of a key stands, except that a
-    /// revocation on either side counts.
+    /// revocation on either side counts, and so does the earlier end: a key that was rotated signs no
+    /// longer than the registry says, whatever an older trust root allows.
     pub fn extend(&mut self, registry: &Self) {
         for key in registry.iter() {
-            if self.get(&key.key).is_none() {
+            let Some(known) = self.0.get(&key.key) else {
                 self.enrol(key.clone());
-            } else if let Some(at) = key.revoked_at {
+                continue;
+            };
+            let mut ending = known.clone();
+            let valid = &mut ending.key.valid;
+            valid.not_after = valid.not_after.min(key.valid.not_after);
+            self.0.insert_mut(key.key, ending);
+            if let Some(at) = key.revoked_at {
                 self.revoke(&key.key, at);
             }
         }

@@ -6,7 +6,7 @@ use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::body::{Proposal, Purpose};
 use gesta_core::digest::{Digest, EntryId, WritId};
 use gesta_core::document::{FreezeTarget, Reason, RegistryItem, Verdict};
-use gesta_core::guardian::{Hold, Inputs, Judgement, ToolFacts, judge};
+use gesta_core::guardian::{Allowance, Hold, Inputs, Judgement, Standing, ToolFacts, judge};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
 use gesta_core::policy::{Answer, Asking, Evidence, Requirement, Ruling};
@@ -15,7 +15,7 @@ use gesta_core::sample::{Cast, EPOCH, author};
 use gesta_core::signed::Signed;
 use gesta_core::state::{Act, State};
 use gesta_core::temporal::{Grade, Pace, Rule, Whose};
-use gesta_core::time::UnixMs;
+use gesta_core::time::{Day, UnixMs};
 use gesta_core::writ::{Effect, Writ};
 use proptest::prelude::*;
 
@@ -89,6 +89,7 @@ fn inputs(writs: &[WritId]) -> Inputs<'_> {
         registry: None,
         pace: Vec::new(),
         account: None,
+        standing: Vec::new(),
         max_args_bytes: 64,
         repeats: Repeats::default(),
     }
@@ -268,6 +269,92 @@ fn policies_allow_deny_escalate_and_demand_evidence() {
             false => refuses(&judgement, "policy", Reason::MissingRequirement, None),
         }
     }
+}
+
+/// What a tenant's account has left for a call that needs one.
+fn account(left: u64) -> Allowance {
+    let calls = |calls| Budget { calls: Some(calls), ..Budget::default() };
+    Allowance {
+        day: Day(1),
+        left: calls(left),
+        limit: calls(9),
+        reached: None,
+        reserve: Amounts::ONE_CALL,
+        tenant: "acme".parse().unwrap(),
+    }
+}
+
+/// What the account of a standing writ has left for a call that needs one.
+fn standing(left: u64) -> Standing {
+    let calls = |calls| Budget { calls: Some(calls), ..Budget::default() };
+    let writ = WritId::new(Digest::of(b"above"));
+    Standing { left: calls(left), limit: calls(9), reserve: Amounts::ONE_CALL, writ }
+}
+
+/// Each account must have enough, and what all of them said is in the trace either way.
+#[test]
+fn every_account_must_reach() {
+    let (state, writs) = session(|_| ());
+    let pay = proposal("pay", "{}");
+    for (tenant, above, reaches) in
+        [(1, vec![1, 5], true), (0, vec![1], false), (1, vec![1, 0], false), (1, vec![], true)]
+    {
+        let account = Some(account(tenant));
+        let standing: Vec<_> = above.iter().map(|left| standing(*left)).collect();
+        let inputs = Inputs { account, standing, ..inputs(&writs) };
+        let judgement = judge(&pay, &state, &inputs).unwrap();
+        match reaches {
+            true => assert_eq!(judgement.verdict, Verdict::Allow),
+            false => refuses(&judgement, "budget", Reason::BudgetExhausted, None),
+        }
+        let found = judgement.trace[5].found.clone().unwrap();
+        assert!(found.as_str().contains("\"account\":"), "{found:?}");
+        assert_eq!(found.as_str().matches("\"writ\":").count(), above.len());
+    }
+}
+
+/// Where everything is wrong, the first stage refuses, with its own code; put right one by one, each of the
+/// others has its turn, and whoever would have been asked is not.
+#[test]
+fn the_first_stage_that_refuses_counts() {
+    let (state, writs) = session(|_| ());
+    let big = format!("{{\"a\":\"{}\"}}", "x".repeat(64));
+    let mut inputs = Inputs {
+        tool: None,
+        writ: Err("forged".to_owned()),
+        mismatches: vec!["/a".to_owned()],
+        preconditions: vec![("a".to_owned(), Ok(false))],
+        policy: Ok(answer(false, false)),
+        account: Some(account(0)),
+        pace: vec![pace(2, Grade::Quarantine)],
+        ..inputs(&writs)
+    };
+    let pay = proposal("pay", &big);
+    type Repair = fn(&mut Inputs<'_>);
+    let repairs: [(&str, Reason, Option<Hold>, Repair); 8] = [
+        ("tool", Reason::UnknownTool, None, |inputs| {
+            let reserve = Amounts::ONE_CALL;
+            inputs.tool = Some(ToolFacts { effect: Effect::External, reserve, frozen: None });
+        }),
+        ("authority", Reason::InvalidAuthority, None, |inputs| inputs.writ = Ok(())),
+        ("types", Reason::TypeMismatch, None, |inputs| inputs.mismatches.clear()),
+        ("preconditions", Reason::PreconditionFailed, None, |it| it.preconditions.clear()),
+        ("policy", Reason::PolicyDenied, None, |it| it.policy = Ok(answer(true, false))),
+        ("budget", Reason::BudgetExhausted, None, |inputs| inputs.account = None),
+        ("temporal", Reason::TemporalIntervention, Some(Hold::Thaw), |it| it.pace.clear()),
+        ("envelope", Reason::EnvelopeInvalid, None, |inputs| inputs.max_args_bytes = 999),
+    ];
+    for (stage, reason, hold, repair) in repairs {
+        let judgement = judge(&pay, &state, &inputs).unwrap();
+        refuses(&judgement, stage, reason, hold);
+        assert_eq!(judgement.asking, None, "{stage}");
+        repair(&mut inputs);
+    }
+    let judgement = judge(&pay, &state, &inputs).unwrap();
+    assert_eq!((judgement.verdict, judgement.reason), (Verdict::Escalate, None));
+    assert!(judgement.asking.is_some());
+    inputs.policy = Ok(answer(true, true));
+    assert_eq!(judge(&pay, &state, &inputs).unwrap().verdict, Verdict::Allow);
 }
 
 fn pace(in_window: u64, then: Grade) -> Pace {

@@ -18,7 +18,7 @@ use gesta_core::document::{Certainty, Decision, Reason};
 use gesta_core::guardian::Allowance;
 use gesta_core::ids::{Tenant, WorkerId};
 use gesta_core::time::{Day, UnixMs};
-use gesta_store::{Account, Draw, Drawn};
+use gesta_store::{Account, Draw, Drawn, Span};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -27,6 +27,7 @@ use crate::desk::{Desk, Event, Shared};
 use crate::error::RunError;
 use crate::home;
 use crate::pipeline::How;
+use crate::thresholds;
 use crate::tools::Tool;
 
 /// How soon to ask again while something waits for what others hold.
@@ -66,7 +67,7 @@ pub(crate) fn reserve(
     let reserve = Amounts { calls, wall_ms, ..cost };
     let slice = desk.slice.of(&desk.shared.budgets, tenant, now.day());
     let told = |left: Amounts| Allowance {
-        day: slice.account.day,
+        day: slice.day,
         left: limit.where_limited(left),
         limit,
         reached: Some(slice.reached.load(Ordering::Relaxed)).filter(|reached| *reached > 0),
@@ -85,25 +86,43 @@ pub(crate) fn reserve(
     }
 }
 
-/// Whose account does not reach, of which day, and what is left of it, if that is why it was refused.
+/// Which account does not reach, and what is left of it, if that is why it was refused.
 pub fn shortage(decision: &Decision) -> Option<String> {
     if decision.reason != Some(Reason::BudgetExhausted) {
         return None;
     }
     let found = decision.trace.last()?.found.as_ref()?;
     let found: serde_json::Value = serde_json::from_str(found.as_str()).ok()?;
-    let (what, account) = (found.get("exceeded")?.as_str()?, found.get("account")?);
-    let text = |name: &str| account.get(name)?.as_str();
-    let number = |of: &str| account.get(of)?.get(what).map_or(Some(0), serde_json::Value::as_u64);
-    let (tenant, day) = (text("tenant")?, text("day")?);
-    let (left, limit, needed) = (number("left")?, number("limit")?, number("reserve")?);
-    Some(format!(
-        "tenant `{tenant}` has {left} of its {limit} {what} of {day} left, and the call needs {needed}"
-    ))
+    let what = found.get("exceeded")?.as_str()?;
+    let number = |account: &serde_json::Value, of: &str| {
+        account.get(of)?.get(what).map_or(Some(0), serde_json::Value::as_u64)
+    };
+    let short = |account: &serde_json::Value| {
+        let (left, needed) = (number(account, "left")?, number(account, "reserve")?);
+        let limit = number(account, "limit").filter(|_| left < needed)?;
+        Some((left, limit, needed))
+    };
+    let name = |account: &serde_json::Value, of: &str| Some(account.get(of)?.as_str()?.to_owned());
+    if let Some(account) = found.get("account")
+        && let Some((left, limit, needed)) = short(account)
+    {
+        let (tenant, day) = (name(account, "tenant")?, name(account, "day")?);
+        return Some(format!(
+            "tenant `{tenant}` has {left} of its {limit} {what} of {day} left, and the call needs {needed}"
+        ));
+    }
+    let writs = found.get("writs")?.as_array()?;
+    writs.iter().find_map(|account| {
+        let (left, limit, needed) = short(account)?;
+        let writ = name(account, "writ")?;
+        Some(format!(
+            "writ `{writ}` has {left} of its {limit} {what} left, and the call needs {needed}"
+        ))
+    })
 }
 
 /// Amounts in limited dimensions.
-fn only_limited(limit: &Budget, amounts: Amounts) -> Amounts {
+pub(crate) fn only_limited(limit: &Budget, amounts: Amounts) -> Amounts {
     limit.where_limited(amounts).carved()
 }
 
@@ -138,14 +157,14 @@ impl Budgets {
     fn slice(&self, tenant: &Tenant, day: Day) -> Arc<Slice> {
         let mut slices = self.slices();
         let known = slices.iter().find(|slice| {
-            slice.account.tenant == *tenant && slice.account.day == day && !slice.is_forgotten()
+            let of = (&slice.account.tenant, slice.account.span);
+            of == (tenant, Span::Day(day)) && !slice.is_forgotten()
         });
         if let Some(known) = known {
             return Arc::clone(known);
         }
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let account = Account { tenant: tenant.clone(), day };
-        let slice = Arc::new(Slice::new(account, format!("{}-{number}", self.name)));
+        let slice = Arc::new(Slice::new((tenant.clone(), day), format!("{}-{number}", self.name)));
         slices.push(Arc::clone(&slice));
         slice
     }
@@ -159,7 +178,7 @@ impl Current {
     fn of(&self, budgets: &Budgets, tenant: &Tenant, day: Day) -> Arc<Slice> {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {
-            Some(slice) if slice.account.day == day && !slice.is_forgotten() => Arc::clone(slice),
+            Some(slice) if slice.day == day && !slice.is_forgotten() => Arc::clone(slice),
             _ => Arc::clone(current.insert(budgets.slice(tenant, day))),
         }
     }
@@ -168,6 +187,7 @@ impl Current {
 /// A slice of an account.
 struct Slice {
     account: Account,
+    day: Day,
     holder: String,
     /// What may be set aside,
     free: Cells,
@@ -209,9 +229,10 @@ struct Book {
 }
 
 impl Slice {
-    fn new(account: Account, holder: String) -> Self {
+    fn new((tenant, day): (Tenant, Day), holder: String) -> Self {
         Self {
-            account,
+            account: Account { tenant, span: Span::Day(day) },
+            day,
             holder,
             free: Cells::default(),
             used: Cells::default(),
@@ -290,7 +311,7 @@ impl Slice {
         let changed = self.limit.get() != bounds(&limit);
         book.quiet = if taken == book.told.1 { book.quiet + 1 } else { 0 };
         // What is not needed is given back before the store is told so.
-        let over = changed || self.account.day < today || book.quiet > QUIET_MOST;
+        let over = changed || self.day < today || book.quiet > QUIET_MOST;
         let most = if over { Amounts::default() } else { part(book.left) };
         let spare = if lacking.is_some() && !over { Amounts::default() } else { free.minus(most) };
         let back = self.free.take_up_to(spare);
@@ -348,7 +369,7 @@ impl Slice {
 
     /// Whether nothing can be taken from it or settled with it any more.
     fn forget(&self, today: Day) -> bool {
-        let over = self.account.day.0 + 1 < today.0;
+        let over = self.day.0 + 1 < today.0;
         let book = self.book();
         let told = book.sent.is_none()
             && book.told.0 == self.used.get()
@@ -432,15 +453,15 @@ fn unbounds(bounds: Amounts) -> Budget {
     }
 }
 
-fn larger(one: Amounts, other: Amounts) -> Amounts {
+pub(crate) fn larger(one: Amounts, other: Amounts) -> Amounts {
     one.plus(other.minus(one))
 }
 
-fn part(left: Amounts) -> Amounts {
+pub(crate) fn part(left: Amounts) -> Amounts {
     Amounts::of(left.values().map(|left| left / PART))
 }
 
-fn times(amounts: Amounts, factor: u64) -> Amounts {
+pub(crate) fn times(amounts: Amounts, factor: u64) -> Amounts {
     Amounts::of(amounts.values().map(|amount| amount.saturating_mul(factor)))
 }
 
@@ -481,7 +502,7 @@ async fn draw_now(shared: &Shared, slice: &Slice, draw: &Draw) {
     match shared.store.draw(account, &slice.holder, draw).await {
         Ok(drawn) => {
             if let Some(percent) = drawn.reached {
-                let Account { tenant, day } = account;
+                let (tenant, day) = (&account.tenant, slice.day);
                 let note =
                     format!("tenant `{tenant}` has reached {percent} % of its budget of {day}");
                 tracing::info!("{note}");
@@ -490,6 +511,7 @@ async fn draw_now(shared: &Shared, slice: &Slice, draw: &Draw) {
             if slice.answered(draw, &drawn, Instant::now()) {
                 shared.freed.notify_waiters();
             }
+            thresholds::register(shared, account, draw, &drawn).await;
         }
         Err(error) => {
             tracing::warn!(tenant = %account.tenant, %error, "a budget cannot be drawn on yet");

@@ -3,7 +3,7 @@
 use gesta_core::body::Proposal;
 use gesta_core::document::Decision;
 use gesta_core::entry::Head;
-use gesta_core::guardian::{self, Allowance, Inputs, Judgement, ToolFacts};
+use gesta_core::guardian::{self, Allowance, Inputs, Judgement, Standing, ToolFacts};
 use gesta_core::keys::Sign as _;
 use gesta_core::policy::{Answer, Asking, Evidence, Query};
 use gesta_core::repeat::{Repeat, Repeats};
@@ -18,7 +18,7 @@ use crate::budgets::{self, Hold};
 use crate::desk::Desk;
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::limits::{self, Slot};
+use crate::limits::{self, Pass, Slot};
 use crate::quarantine;
 use crate::tools::Tool;
 
@@ -37,6 +37,8 @@ pub(crate) struct Decided {
 pub(crate) struct Outside {
     /// What the tenant's account says, if its use is limited.
     pub(crate) account: Option<Allowance>,
+    /// What the accounts of the standing writs above say, as far as those are limited.
+    pub(crate) standing: Vec<Standing>,
     /// Until when a call may be sent, as far as the worker's lease goes.
     pub(crate) dispatch_by: UnixMs,
     /// Why the tool may not be called, if it is not what was pinned.
@@ -49,6 +51,17 @@ pub(crate) struct Outside {
     pub(crate) takes_over: bool,
 }
 
+/// What is set aside for a call. Dropping it gives up what was not used.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// A place among the calls under way.
+    pub(crate) slot: Option<Slot>,
+    /// A part of its tenant's budget.
+    pub(crate) hold: Option<Hold>,
+    /// A place in its principal's windows.
+    pub(crate) pass: Option<Pass>,
+}
+
 /// Sets aside what the call needs of limits and budgets, and looks at what the chain does not hold. None
 /// when something of it must be waited for.
 pub(crate) fn gather(
@@ -58,19 +71,22 @@ pub(crate) fn gather(
     tool: Option<&Tool>,
     timeout_ms: Option<u64>,
     now: UnixMs,
-) -> Option<(Outside, Option<Slot>, Option<Hold>)> {
+) -> Option<(Outside, Taken)> {
     let slot = limits::slot(desk, tool, timeout_ms).ok()?;
+    let standing = desk.standing.ask(draft, tool).ok()?;
     let account = budgets::reserve(desk, tool, timeout_ms, now).ok()?;
     let (account, hold) = account.map_or((None, None), |(told, hold)| (Some(told), hold));
+    let (pace, pass) = quarantine::pace(desk, draft, now).ok()?;
     let outside = Outside {
         account,
+        standing,
         dispatch_by: desk.shared.pulse.lease_ends(),
         frozen: tool.and_then(Tool::frozen).map(str::to_owned),
-        pace: quarantine::pace(desk, draft, now),
+        pace,
         repeats: repeats(desk, draft, proposal, tool),
         takes_over: true,
     };
-    Some((outside, slot, hold))
+    Some((outside, Taken { slot, hold, pass }))
 }
 
 /// Asks everything, and signs the verdict.
@@ -107,6 +123,7 @@ pub(crate) fn decide(
         approvals,
         registry: registry.as_ref().map(|state| state.registry()),
         account: outside.account.clone(),
+        standing: outside.standing.clone(),
         pace: outside.pace.clone(),
         max_args_bytes: options.max_args_bytes,
         repeats: Repeats {

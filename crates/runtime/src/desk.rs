@@ -18,7 +18,7 @@ use gesta_core::document::{
 };
 use gesta_core::entry::{Author, Entry, Head};
 use gesta_core::guardian;
-use gesta_core::ids::{Principal, StepId, ToolName, TrajectoryId, WorkerId};
+use gesta_core::ids::{StepId, ToolName, TrajectoryId, WorkerId};
 use gesta_core::json::{Canon, Limits};
 use gesta_core::keys::{KeyId, Sign as _};
 use gesta_core::signed::{Document, Signed, Tag};
@@ -27,7 +27,6 @@ use gesta_core::time::UnixMs;
 use gesta_core::trust::{Distrust, Role};
 use gesta_core::world::{Delta, World};
 use gesta_store::{Draft, Hearing, Store};
-use rpds::QueueSync;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -46,6 +45,7 @@ use crate::options::Options;
 use crate::pipeline::{Ended, How};
 use crate::rules::Rules;
 use crate::signer::Signer;
+use crate::standing::StandingWrits;
 use crate::tools::{Catalogue, Progress, Retry};
 use crate::vault::{Safe, Vault};
 use crate::veil::Veil;
@@ -85,9 +85,6 @@ pub enum Event {
 /// Where events go.
 pub type Listener = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// When calls of each principal were started, by trajectory.
-type Starts = BTreeMap<Principal, BTreeMap<TrajectoryId, QueueSync<UnixMs>>>;
-
 /// What a worker shares between its trajectories.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
@@ -116,8 +113,6 @@ pub(crate) struct Shared {
     pub(crate) drivers: Mutex<BTreeMap<TrajectoryId, Arc<Notify>>>,
     pub(crate) hearing: Hearing,
     pub(crate) registry: RwLock<Option<Arc<State>>>,
-    /// When calls of each principal were started, by trajectory.
-    pub(crate) starts: Mutex<Starts>,
     /// What is to be put into quarantine, and because of what.
     pub(crate) suspects: Mutex<BTreeMap<FreezeTarget, String>>,
     pub(crate) spool: Option<crate::spool::Spool>,
@@ -161,7 +156,6 @@ impl Shared {
             work: Notify::new(),
             drivers: Mutex::default(),
             registry: RwLock::default(),
-            starts: Mutex::default(),
             suspects: Mutex::default(),
             spool: None,
             vault: None,
@@ -230,11 +224,6 @@ impl Shared {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner).get(worker).copied()
     }
 
-    /// When calls of each principal were started.
-    pub(crate) fn starts(&self) -> MutexGuard<'_, Starts> {
-        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What is to be put into quarantine.
     pub(crate) fn suspects(&self) -> MutexGuard<'_, BTreeMap<FreezeTarget, String>> {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
@@ -287,6 +276,8 @@ pub(crate) struct Desk {
     pub(crate) state_at_claim: State,
     /// What of the tenant's budget its calls take from.
     pub(crate) slice: Current,
+    /// What its calls may use of the standing writs above it.
+    pub(crate) standing: StandingWrits,
     /// What was done above it, if it is a branch.
     pub(crate) lineage: Lineage,
     /// The sensitive values of its family, once they are needed.
@@ -315,6 +306,7 @@ impl Desk {
             writ_chain,
             state_at_claim: state.clone(),
             slice: Current::default(),
+            standing: StandingWrits::above(state.trajectory(), attempt, mandate),
             lineage: Lineage::default(),
             safe: OnceLock::new(),
         }

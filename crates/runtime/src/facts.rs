@@ -10,6 +10,7 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
+use gesta_core::amounts::Amounts;
 use gesta_core::body::{
     Check, ConfirmationMode, Delegation, DelegationResult, End, Mandate, OnChildFailure, Origin,
     Plan, PlanStep, Proposal, Purpose, Rejection, Resolution, Restored,
@@ -50,6 +51,8 @@ pub struct Facts {
     signals: RedBlackTreeMapSync<EntryId, Content>,
     /// Tasks that children work on, by the step that handed each out.
     handed: RedBlackTreeMapSync<StepId, Arc<Handed>>,
+    /// What was carved out for those, and what those have used that ended.
+    given: Amounts,
     end: Option<Arc<Ending>>,
     undoable: RedBlackTreeMapSync<u64, Arc<Undoable>>,
     /// What the newest rollback undoes, by the steps that undo it.
@@ -292,6 +295,11 @@ impl Facts {
         })
     }
 
+    /// What of all that counts against the writ are children's amounts.
+    pub(crate) fn given_to_children(&self) -> Amounts {
+        self.given
+    }
+
     /// The task that a child works on for a step.
     pub fn handed(&self, step: &StepId) -> Option<&Arc<Handed>> {
         self.handed.get(step)
@@ -492,6 +500,7 @@ impl Facts {
     }
 
     fn hand(&mut self, delegation: &Delegation, entry: EntryId, at: UnixMs) {
+        self.given = self.given.plus(delegation.writ.doc().budget.carved());
         let handed = Handed { entry, at, delegation: delegation.clone() };
         self.handed.insert_mut(delegation.step.clone(), Arc::new(handed));
     }
@@ -511,6 +520,8 @@ impl Facts {
     fn child_ended(&mut self, result: &DelegationResult) {
         let handed = self.handed.get(&result.step).cloned();
         self.handed.remove_mut(&result.step);
+        let carved = handed.as_ref().map(|handed| handed.delegation.writ.doc().budget.carved());
+        self.given = self.given.minus(carved.unwrap_or_default()).plus(result.spent);
         let returns =
             handed.is_some_and(|handed| handed.delegation.on_failure == OnChildFailure::Return);
         if result.end == End::Completed || returns {

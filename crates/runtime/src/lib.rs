@@ -43,6 +43,8 @@ mod sabotage;
 mod sealing;
 mod signer;
 mod spool;
+mod standing;
+mod thresholds;
 pub mod tools;
 mod tree;
 mod turn;

@@ -4,16 +4,21 @@
 //! again, for as long as a lease would last, and gives back when it has not needed it for a while. A
 //! share that nobody renews outlasts the last call that could have been made under it.
 
+mod windows;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gesta_core::ids::WorkerId;
 use gesta_store::Ration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub(crate) use self::windows::Pass;
 use crate::desk::{Desk, Shared};
+use crate::error::RunError;
 use crate::tools::Tool;
 
 /// How soon to ask again while something waits.
@@ -68,6 +73,8 @@ fn claims(desk: &Desk, tool: Option<&Tool>) -> Vec<Claim> {
 pub(crate) struct Rations {
     scopes: Mutex<BTreeMap<String, Scope>>,
     asked: Notify,
+    /// Who holds places in windows.
+    process: Option<WorkerId>,
 }
 
 struct Scope {
@@ -85,6 +92,13 @@ struct Scope {
     peak: u32,
     waiting: u32,
     asked_at: Option<Instant>,
+    /// Of a window: how many places are held ahead, where there are enough,
+    ahead: Option<u32>,
+    /// whether a call has taken one since the store was asked, how many were taken and wanted then,
+    fresh: bool,
+    told: Option<(u32, u32)>,
+    /// and since when the store has had none for what waits.
+    refused: Option<Instant>,
 }
 
 /// A place among the calls under way. Dropping it gives it up, at once or when the call that was
@@ -129,6 +143,10 @@ impl Drop for Slot {
 }
 
 impl Rations {
+    pub(crate) fn of(worker: &WorkerId) -> Result<Self, RunError> {
+        Ok(Self { process: Some(windows::process(worker)?), ..Self::default() })
+    }
+
     fn scopes(&self) -> MutexGuard<'_, BTreeMap<String, Scope>> {
         self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,12 +185,17 @@ impl Rations {
     }
 
     /// What to ask the store now, and when to look again. Nothing new begins while it is asked.
-    fn asks(&self, lease_ms: u64) -> (Vec<(String, Ration)>, Option<Instant>) {
+    fn asks(&self, lease_ms: u64) -> (Vec<(String, Ration, bool)>, Option<Instant>) {
         let now = Instant::now();
         let mut asks = Vec::new();
         let mut next: Option<Instant> = None;
         for (name, scope) in self.scopes().iter_mut() {
             scope.forget(now);
+            if scope.settled() {
+                // Nothing is to be told until something leaves the window.
+                next = [next, scope.abandoned.iter().min().copied()].into_iter().flatten().min();
+                continue;
+            }
             let apart = if scope.waiting > 0 { WAITING } else { HOLDING };
             let due = scope.asked_at.map_or(now, |asked_at| asked_at + apart);
             if due > now {
@@ -180,10 +203,12 @@ impl Rations {
                 continue;
             }
             scope.granted = scope.using;
-            let wanted = scope.peak.saturating_add(scope.waiting).min(scope.limit);
-            let ttl_ms = lease_ms.saturating_add(scope.linger_ms);
+            let wanted = scope.wanted().min(scope.limit);
+            (scope.told, scope.fresh) = (Some((scope.using, wanted)), false);
+            let held_ms = if scope.ahead.is_some() { windows::HELD_MS } else { lease_ms };
+            let ttl_ms = held_ms.saturating_add(scope.linger_ms);
             let ask = Ration { limit: scope.limit, using: scope.using, wanted, ttl_ms };
-            asks.push((name.clone(), ask));
+            asks.push((name.clone(), ask, scope.ahead.is_some()));
         }
         (asks, next)
     }
@@ -193,7 +218,8 @@ impl Rations {
         let now = Instant::now();
         let mut scopes = self.scopes();
         let Some(scope) = scopes.get_mut(name) else { return false };
-        if ask.wanted.max(ask.using) == 0 && scope.waiting == 0 && scope.using == 0 {
+        let idle = scope.waiting == 0 && scope.using == 0;
+        if ask.wanted.max(ask.using) == 0 && idle {
             scopes.remove(name);
             return false;
         }
@@ -202,6 +228,12 @@ impl Rations {
         scope.until = valid_until;
         scope.peak = scope.using;
         let room = scope.granted > scope.using;
+        let short = granted < ask.wanted;
+        scope.refused = if short { scope.refused.or(Some(now)) } else { None };
+        if scope.ahead.is_some() {
+            // Whoever waits for a place in a window looks whether there is one, or whether it is full.
+            return std::mem::take(&mut scope.waiting) > 0;
+        }
         if room {
             scope.waiting = 0;
         }
@@ -227,7 +259,28 @@ impl Scope {
             peak: 0,
             waiting: 0,
             asked_at: None,
+            ahead: None,
+            fresh: false,
+            told: None,
+            refused: None,
         }
+    }
+
+    /// Whether the store knows of a window what it must: nobody waits, nothing is held ahead, and as many
+    /// places are taken as it was told, and no more are wanted.
+    fn settled(&self) -> bool {
+        let told = self.told == Some((self.using, self.using)) && self.granted <= self.using;
+        self.ahead.is_some() && self.waiting == 0 && told
+    }
+
+    /// How many places it would be good to have. Those of a window stay taken, so that each call needs
+    /// another one.
+    fn wanted(&self) -> u32 {
+        let Some(ahead) = self.ahead else { return self.peak.saturating_add(self.waiting) };
+        let waits = self.waiting.min(1);
+        let eager = self.refused.is_none() && (self.fresh || waits > 0);
+        let more = if eager { ahead } else { waits };
+        self.using.saturating_add(more)
     }
 
     /// Abandoned calls that can act no more.
@@ -239,11 +292,17 @@ impl Scope {
     }
 }
 
+/// Who holds a share of a limit, or places in a window.
+fn holder(shared: &Shared, window: bool) -> &WorkerId {
+    shared.limits.process.as_ref().filter(|_| window).unwrap_or(&shared.worker)
+}
+
 /// Gives back what is not in use, for a worker that ends.
 pub(crate) async fn give_back(shared: &Shared) {
+    windows::leave(shared).await;
     let idle: Vec<(String, u32)> = {
         let scopes = shared.limits.scopes();
-        let idle = scopes.iter().filter(|(_, scope)| scope.using == 0);
+        let idle = scopes.iter().filter(|(_, it)| it.using == 0 && it.ahead.is_none());
         idle.map(|(name, scope)| (name.clone(), scope.limit)).collect()
     };
     for (name, limit) in idle {
@@ -269,9 +328,10 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
             }
             continue;
         }
-        for (name, ask) in asks {
-            let valid_until = Instant::now() + Duration::from_millis(lease_ms);
-            match shared.store.ration(&shared.worker, &name, ask).await {
+        for (name, ask, window) in asks {
+            let held_ms = if window { windows::HELD_MS } else { lease_ms };
+            let valid_until = Instant::now() + Duration::from_millis(held_ms);
+            match shared.store.ration(holder(&shared, window), &name, ask).await {
                 Ok(granted) => {
                     if shared.limits.answered(&name, ask, granted, valid_until) {
                         shared.freed.notify_waiters();

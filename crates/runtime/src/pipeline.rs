@@ -35,13 +35,13 @@ use crate::budgets::Hold;
 use crate::clock::millis;
 use crate::closing;
 use crate::cut;
-use crate::decide::{Decided, Outside, decide, decision, gather};
+use crate::decide::{Decided, Outside, Taken, decide, decision, gather};
 use crate::desk::{Desk, Opened, failing};
 use crate::effects;
 use crate::error::RunError;
 use crate::examine::examine;
 use crate::facts::Facts;
-use crate::limits::Slot;
+use crate::limits::{Pass, Slot};
 use crate::quarantine;
 use crate::restored;
 use crate::signer::Signer;
@@ -81,6 +81,7 @@ pub(crate) struct Prepared {
     /// When the append was asked for: it is refused if the registry had changed by then.
     asked: Instant,
     hold: Option<Hold>,
+    pass: Option<Pass>,
     /// Why it is not sent: it may have been, before the store was restored.
     sent_before: Option<Failing>,
 }
@@ -97,7 +98,8 @@ impl Prepared {
     }
 
     /// The ticket. Called only with what a durable append made.
-    pub(crate) fn into_ticket(self) -> Ticket {
+    pub(crate) fn into_ticket(mut self) -> Ticket {
+        self.pass.iter_mut().for_each(Pass::started);
         Ticket(Box::new(self))
     }
 }
@@ -211,6 +213,7 @@ impl Prepared {
             slot: None,
             asked: self.asked,
             hold: None,
+            pass: None,
             sent_before: None,
         }))
     }
@@ -231,10 +234,10 @@ pub(crate) fn open(
     let step = &proposal.step;
     let tool = desk.shared.catalogue.get(&proposal.tool);
     let gathered = match recorded {
-        Some(recorded) => Some((recorded.clone(), None, None)),
+        Some(recorded) => Some((recorded.clone(), Taken::default())),
         None => gather(desk, draft, &proposal, tool, timeout_ms, now),
     };
-    let Some((outside, slot, hold)) = gathered else { return Ok(Opening::Busy) };
+    let Some((outside, Taken { slot, hold, pass })) = gathered else { return Ok(Opening::Busy) };
 
     // 3. decide: pure, signed, on this very head.
     let Decided { decision, asking, passes } = decide(desk, draft, &proposal, tool, &outside, now)?;
@@ -282,6 +285,7 @@ pub(crate) fn open(
         slot,
         asked: Instant::now(),
         hold,
+        pass,
         sent_before,
     })))
 }

@@ -13,33 +13,28 @@ use gesta_store::{Chain, ChainError, Draft};
 use crate::authority;
 use crate::desk::{Desk, Event, Shared};
 use crate::facts::Facts;
+use crate::limits::{Busy, Pass};
 use crate::worker;
 
 /// How long a step waits that is held, before it is proposed again: this, doubled up to the other.
 const HOLD_FIRST_MS: u64 = 500;
 const HOLD_MOST_MS: u64 = 30_000;
 
-/// How full the windows are: the trajectory's by what its chain has recorded, the principal's by what
-/// the chains of all its trajectories have that this worker drives or has driven.
-pub(crate) fn pace(desk: &Desk, draft: &Draft<Facts>, now: UnixMs) -> Vec<Pace> {
+/// How full the windows are: the trajectory's by what its chain has recorded, the principal's by what all
+/// workers have started, and a place in those.
+pub(crate) fn pace(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    now: UnixMs,
+) -> Result<(Vec<Pace>, Option<Pass>), Busy> {
     let Temporal { principal, trajectory } = &desk.shared.options.temporal;
     let starts = draft.view().starts();
-    let mut paces: Vec<Pace> = trajectory
+    let own = trajectory
         .iter()
-        .map(|rule| Pace::of(*rule, Whose::Trajectory, starts.iter().copied(), now))
-        .collect();
-    let who = draft.state().writ().map(|(_, writ)| writ.principal.clone());
-    if let Some(who) = who.filter(|_| !principal.is_empty()) {
-        let mut all = desk.shared.starts();
-        let of = all.entry(who).or_default();
-        of.insert(desk.trajectory, starts.clone());
-        let widest = principal.iter().map(|rule| rule.per_ms).max().unwrap_or(0);
-        of.retain(|_, starts| starts.iter().any(|at| at.plus(widest) > now));
-        let starts = || of.values().flat_map(|starts| starts.iter().copied());
-        let rules = principal.iter();
-        paces.extend(rules.map(|rule| Pace::of(*rule, Whose::Principal, starts(), now)));
-    }
-    paces
+        .map(|rule| Pace::of(*rule, Whose::Trajectory, starts.iter().copied(), now));
+    let Some((_, writ)) = draft.state().writ() else { return Ok((own.collect(), None)) };
+    let (all, pass) = desk.shared.limits.pass(&writ.principal, principal, now)?;
+    Ok((own.chain(all).collect(), pass))
 }
 
 /// When a step that is held is proposed again: at a known time, or less and less often.

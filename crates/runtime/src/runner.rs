@@ -203,7 +203,10 @@ impl Runner {
     async fn run(mut self) -> Result<Left, RunError> {
         match self.go_on().await {
             Ok(Left::Lost) => self.lose().await,
-            Ok(left) => Ok(left),
+            Ok(left) => {
+                self.desk.standing.leave(&self.desk.shared, &self.chain).await;
+                Ok(left)
+            }
             Err(error) => self.lose().await.and(Err(error)),
         }
     }
@@ -254,7 +257,7 @@ impl Runner {
             children::bring_back(&self.desk.shared, &mut self.chain).await?;
             return Ok(Some(Left::Ended));
         }
-        if self.hand_over().await? {
+        if self.hand_over().await? || self.desk.standing.keep(&self.desk, &self.chain).await {
             return Ok(None);
         }
         if self.fetch(&made).await? {

@@ -22,7 +22,7 @@ use crate::clock::Pulse;
 use crate::desk::{COMPILER, Event, Listener, Shared};
 use crate::error::RunError;
 use crate::in_force::InForce;
-use crate::limits;
+use crate::limits::{self, Rations};
 use crate::notify;
 use crate::options::Options;
 use crate::presence::Presence;
@@ -113,6 +113,7 @@ impl Worker {
         let config = store.put_blob(options.canonical()?.as_bytes()).await?.sha256;
         let state = registry_state(&store, setup.registry).await?;
         let in_force = InForce::read(&*store, state.as_deref(), &catalogue, config).await?;
+        let rations = Rations::of(&worker)?;
         let shared = Arc::new(Shared {
             pulse: Pulse::new(store_now, sent, options.lease_ms),
             budgets: Budgets::of(&worker)?,
@@ -127,12 +128,11 @@ impl Worker {
             options,
             listener,
             freed: Notify::new(),
-            limits: Arc::default(),
+            limits: Arc::new(rations),
             work: Notify::new(),
             drivers: Mutex::default(),
             hearing: listening.hearing(),
             registry: RwLock::new(state),
-            starts: Mutex::default(),
             suspects: Mutex::default(),
             spool,
             vault: setup.vault,

@@ -1,14 +1,15 @@
-//! Accounts: what a tenant may use in a day, drawn by workers in slices.
+//! Accounts: what a tenant may use in a day, and what all trajectories below a standing writ may use,
+//! drawn in slices.
 //!
-//! A holder, which is one slice in the hands of one worker, draws an amount and uses it without
-//! asking. What all holders of a day have drawn never adds up to more than the limit, unless calls
-//! cost more than was set aside for them. A slice ends by no lease and no clock: what its holder does
-//! not give back counts as used, so a holder that died, or that everybody takes for dead, can never
-//! make a tenant exceed its limit. Slices are the smaller the less is left.
+//! A holder draws an amount and uses it without asking: of a tenant's account a worker does, of a
+//! writ's account a trajectory. What all holders have drawn never adds up to more than the limit, unless
+//! calls cost more than was set aside for them. A slice ends by no lease and no clock: what its holder
+//! does not give back counts as used, so a holder that died, or that everybody takes for dead, can never
+//! make anybody exceed a limit. Slices are the smaller the less is left.
 
 use std::collections::BTreeMap;
 
-use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::amounts::{Amounts, Budget, Span};
 use gesta_core::ids::Tenant;
 use gesta_core::projection::Notice;
 use gesta_core::time::{Day, UnixMs};
@@ -17,14 +18,35 @@ use gesta_core::time::{Day, UnixMs};
 const PART: u64 = 16;
 /// For how long after its last word a holder is believed to be able to give something back.
 const ALIVE_MS: u64 = 5_000;
+/// How many silent holders are named at most.
+const SILENT_MOST: usize = 16;
 
-/// Whose account, and of which day.
+/// Whose account, and of what.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Account {
     /// Whose.
     pub tenant: Tenant,
-    /// Of which day.
-    pub day: Day,
+    /// Of what.
+    pub span: Span,
+}
+
+impl Account {
+    /// The day, if it is the account of one.
+    pub fn day(&self) -> Option<Day> {
+        match self.span {
+            Span::Day(day) => Some(day),
+            Span::Writ(_) => None,
+        }
+    }
+
+    /// The day and the writ, as databases hold them.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(crate) fn columns(&self) -> (u32, String) {
+        match self.span {
+            Span::Day(day) => (day.0, String::new()),
+            Span::Writ(writ) => (0, writ.to_string()),
+        }
+    }
 }
 
 /// What a holder tells and asks. Everything is absolute, so that the same may be sent again.
@@ -32,7 +54,7 @@ pub struct Account {
 pub struct Draw {
     /// Its number, from 1. What was sent before a later one counts no more, whenever it arrives.
     pub seq: u64,
-    /// What the tenant may use that day.
+    /// What may be used in all.
     pub limit: Budget,
     /// What the holder goes on to rely on: what it has used, set aside, and would like to keep.
     pub keep: Amounts,
@@ -49,7 +71,7 @@ pub struct Draw {
 }
 
 /// What a holder has now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
     /// What it has drawn in all: at least `keep`, and `need` beyond it if that was there.
     pub drawn: Amounts,
@@ -57,8 +79,15 @@ pub struct Drawn {
     pub left: Amounts,
     /// Whether what it needs would be there if others gave back what they have no use for.
     pub comes_back: bool,
-    /// A threshold, in percent, that was reached just now and never before that day.
+    /// A threshold, in percent, that was reached just now and never before.
     pub reached: Option<u8>,
+    /// The highest threshold that was ever reached, in percent; 0 when none was.
+    pub stands_at: u8,
+    /// What all holders have used, as far as they have told.
+    pub used: Amounts,
+    /// Where what it needs is not there: some of those who have told nothing for a while and hold more
+    /// than they have used.
+    pub silent: Vec<String>,
 }
 
 /// An account, with what became of it.
@@ -85,40 +114,62 @@ pub(crate) struct Slice {
     pub(crate) told_at: UnixMs,
 }
 
-/// All slices of an account, by holder, and the highest threshold that was reached.
+impl Slice {
+    /// Whether its holder has something that it has not used.
+    fn holds(&self) -> bool {
+        self.drawn != self.used
+    }
+}
+
+/// An account: what all its holders have, the highest threshold that was reached, and the slices that
+/// matter to a draw. Those are the holder's own, and others that hold something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Book {
-    pub(crate) slices: BTreeMap<String, Slice>,
+    pub(crate) drawn: Amounts,
+    pub(crate) used: Amounts,
     pub(crate) reached: u8,
+    pub(crate) slices: BTreeMap<String, Slice>,
 }
 
 impl Book {
     /// Gives a holder its slice, inside the account's lock.
     pub(crate) fn draw(&mut self, holder: &str, ask: &Draw, now: UnixMs) -> Drawn {
-        let others = || self.slices.iter().filter(|(of, _)| *of != holder).map(|(_, slice)| slice);
-        let taken = others().fold(Amounts::default(), |sum, slice| sum.plus(slice.drawn));
-        let known = self.slices.get(holder).filter(|slice| slice.seq >= ask.seq);
+        let mine = self.slices.get(holder).copied();
+        let known = mine.filter(|slice| slice.seq >= ask.seq);
+        let mine = mine.unwrap_or_default();
         let keep = known.map_or(ask.keep, |slice| slice.drawn);
+        let taken = self.drawn.minus(mine.drawn);
         let left = left(&ask.limit, taken.plus(keep));
+        let lacks = known.is_none() && !fits(&ask.limit, ask.need, left);
+        let others = || self.slices.iter().filter(|(of, slice)| *of != holder && slice.holds());
+        let alive = |slice: &Slice| slice.told_at.plus(ALIVE_MS) >= now;
         let spare = others()
-            .filter(|slice| slice.told_at.plus(ALIVE_MS) >= now)
-            .fold(left, |sum, slice| sum.plus(slice.idle));
-        let comes_back = known.is_none() && !fits(&ask.limit, ask.need, left);
-        let comes_back = comes_back && fits(&ask.limit, ask.need, spare);
+            .filter(|(_, slice)| alive(slice))
+            .fold(left, |sum, (_, slice)| sum.plus(slice.idle));
+        let comes_back = lacks && fits(&ask.limit, ask.need, spare);
+        let silent = others().filter(|(_, slice)| lacks && !alive(slice)).map(|(of, _)| of.clone());
+        let silent = silent.take(SILENT_MOST).collect();
         if known.is_some() {
             // The same again, or an older one that comes late.
-            return Drawn { drawn: keep, left, comes_back, reached: None };
+            let (stands_at, used) = (self.reached, self.used);
+            return Drawn { drawn: keep, left, comes_back, reached: None, stands_at, used, silent };
         }
         let more = more(ask, left);
-        let (drawn, used, idle) = (ask.keep.plus(more), ask.used, ask.idle);
+        // What is drawn ahead is not needed yet.
+        let idle = ask.idle.plus(more.minus(ask.need));
+        let (drawn, used) = (ask.keep.plus(more), ask.used);
         let slice = Slice { seq: ask.seq, drawn, used, idle, told_at: now };
         self.slices.insert(holder.to_owned(), slice);
-        Drawn { drawn, left: left.minus(more), comes_back, reached: self.cross(ask) }
+        self.drawn = taken.plus(drawn);
+        self.used = self.used.minus(mine.used).plus(used);
+        let reached = self.cross(ask);
+        let (left, stands_at, used) = (left.minus(more), self.reached, self.used);
+        Drawn { drawn, left, comes_back, reached, stands_at, used, silent }
     }
 
     /// The highest threshold that is reached now and was not before.
     fn cross(&mut self, ask: &Draw) -> Option<u8> {
-        let used = self.used();
+        let used = self.used;
         let reached = |percent: u8| {
             ask.limit.dimensions().into_iter().zip(used.values()).any(|((_, limit), used)| {
                 let of = |amount: u64, percent: u64| u128::from(amount) * u128::from(percent);
@@ -141,19 +192,14 @@ impl Book {
         now: UnixMs,
     ) -> Option<Notice> {
         let reached = drawn.reached?;
-        let Account { tenant, day } = account;
-        Some(Notice::of_budget(tenant, *day, reached, &ask.limit, self.used(), now))
-    }
-
-    fn used(&self) -> Amounts {
-        self.slices.values().fold(Amounts::default(), |sum, slice| sum.plus(slice.used))
+        let of = (&account.tenant, account.span);
+        Some(Notice::of_budget(of, reached, &ask.limit, self.used, now))
     }
 
     /// The account in one row.
     pub(crate) fn row(&self, account: Account) -> AccountRow {
-        let drawn = self.slices.values().map(|slice| slice.drawn);
-        let drawn = drawn.fold(Amounts::default(), Amounts::plus);
-        AccountRow { account, used: self.used(), drawn, reached: self.reached }
+        let Self { drawn, used, reached, .. } = *self;
+        AccountRow { account, used, drawn, reached }
     }
 }
 
@@ -189,6 +235,10 @@ mod tests {
 
     const NOW: UnixMs = UnixMs(1_000_000);
 
+    fn account() -> Account {
+        Account { tenant: "t".parse().unwrap(), span: Span::Day(Day(1)) }
+    }
+
     fn calls(calls: u64) -> Amounts {
         Amounts { calls, ..Amounts::default() }
     }
@@ -218,7 +268,7 @@ mod tests {
                     let now = book.draw(&number.to_string(), &draw, NOW).drawn.calls;
                     sizes.extend(Some(now - *drawn).filter(|more| *more > 0));
                     *drawn = now;
-                    let row = book.row(Account { tenant: "t".parse().unwrap(), day: Day(1) });
+                    let row = book.row(account());
                     assert!(row.drawn.calls <= limit, "{row:?}");
                 }
             }
@@ -257,6 +307,19 @@ mod tests {
         assert!(wait.comes_back && wait.drawn == calls(0));
         assert!(!book.draw("b", &ask(2, 10, 0, 4, 4), NOW.plus(10)).comes_back, "too much");
         assert!(!book.draw("b", &ask(3, 10, 0, 2, 2), NOW.plus(60_000)).comes_back, "it is dead");
+    }
+
+    #[test]
+    fn who_is_refused_is_told_of_those_who_hold_something_and_are_silent() {
+        let mut book = Book::default();
+        book.draw("a", &Draw { used: calls(3), ..ask(1, 10, 7, 0, 0) }, NOW);
+        book.draw("b", &Draw { used: calls(3), ..ask(1, 10, 3, 0, 0) }, NOW);
+        let silent = |book: &mut Book, seq, need, at: UnixMs| {
+            book.draw("c", &ask(seq, 10, 0, need, need), at).silent
+        };
+        assert!(silent(&mut book, 1, 1, NOW).is_empty(), "it has just told");
+        assert_eq!(silent(&mut book, 2, 1, NOW.plus(60_000)), ["a"]);
+        assert!(silent(&mut book, 3, 0, NOW.plus(60_000)).is_empty(), "nothing lacks");
     }
 
     #[test]

@@ -187,6 +187,10 @@ impl Store for FaultyStore {
         self.inner.accounts(tenant, since).await
     }
 
+    async fn account(&self, account: &Account) -> Result<Option<AccountRow>, StoreError> {
+        self.inner.account(account).await
+    }
+
     async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
         self.inner.notices(max).await
     }

@@ -29,6 +29,7 @@ pub use chain::{Chain, ChainError, Draft, Follow, Rehearsed, Written, as_of, rea
 pub use data_keys::{DataKey, DataKeys, Kept, MemoryDataKeys};
 pub use epoch::{Copied, Epoch, Epochs, HeldListing, HeldRow, Opening, Release};
 pub use error::{AppendError, StoreError};
+pub use gesta_core::amounts::Span;
 pub use log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
 pub use news::{Hearing, Listening, News};
 pub use outbox::{NoticeRow, Tried};

@@ -320,14 +320,19 @@ impl Store for MemoryStore {
     ) -> Result<Vec<AccountRow>, StoreError> {
         let tables = self.tables();
         let listed = tables.accounts.iter().filter(|(account, _)| {
-            account.day >= since && tenant.is_none_or(|tenant| account.tenant == *tenant)
+            account.day().is_some_and(|day| day >= since)
+                && tenant.is_none_or(|tenant| account.tenant == *tenant)
         });
         let mut rows: Vec<_> = listed.map(|(account, book)| book.row(account.clone())).collect();
         rows.sort_by(|a, b| {
             let (a, b) = (&a.account, &b.account);
-            a.tenant.cmp(&b.tenant).then(b.day.cmp(&a.day))
+            a.tenant.cmp(&b.tenant).then(b.span.cmp(&a.span))
         });
         Ok(rows)
+    }
+
+    async fn account(&self, account: &Account) -> Result<Option<AccountRow>, StoreError> {
+        Ok(self.tables().accounts.get(account).map(|book| book.row(account.clone())))
     }
 
     async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {

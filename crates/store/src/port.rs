@@ -201,19 +201,23 @@ pub trait Store: Send + Sync + 'static {
     /// ends by itself.
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError>;
 
-    /// Tells what the holder of a slice has used of a tenant's account, and draws more or gives back.
+    /// Tells what the holder of a slice has used of an account, and draws more or gives back.
     /// `Ok` means durable. After a crash without an answer it is unknown whether it was done; sending
     /// the same again settles it, and whichever it was, the holder may rely on what it keeps. A holder
-    /// that dies leaves its slice as it last was: what it held stays drawn until the day is over.
+    /// that dies leaves its slice as it last was: what it held stays drawn until the day is over, or
+    /// until somebody tells more of it under a later number.
     async fn draw(&self, account: &Account, holder: &str, draw: &Draw)
     -> Result<Drawn, StoreError>;
 
-    /// The accounts of a tenant, or of all, from this day on: by tenant, the newest day first.
+    /// The daily accounts of a tenant, or of all, from this day on: by tenant, the newest day first.
     async fn accounts(
         &self,
         tenant: Option<&Tenant>,
         since: Day,
     ) -> Result<Vec<AccountRow>, StoreError>;
+
+    /// One account, if anybody has drawn on it.
+    async fn account(&self, account: &Account) -> Result<Option<AccountRow>, StoreError>;
 
     /// The notices in the outbox, oldest first, at most `max` of them.
     async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError>;

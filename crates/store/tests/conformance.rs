@@ -55,6 +55,7 @@ macro_rules! conformance {
             accounts_are_drawn_in_slices,
             a_draw_counts_once,
             racing_draws_never_exceed,
+            a_writs_account_is_apart,
             notices_wait_in_the_outbox,
             news_are_heard,
             effects_wait_in_the_inbox,

@@ -11,7 +11,7 @@ use gesta_core::ids::Tenant;
 use gesta_core::time::{Day, UnixMs};
 use gesta_runtime::authority::OWNER;
 use gesta_runtime::duration::DurationMs;
-use gesta_store::{Account, AccountRow};
+use gesta_store::{Account, AccountRow, Span};
 use serde_json::json;
 
 use crate::key_file;
@@ -201,7 +201,7 @@ fn show(session: &mut Session, arguments: &Arguments) -> Result<()> {
     // A tenant that has used nothing today is shown too, if it is limited.
     let drawn: BTreeSet<Account> = rows.iter().map(|row| row.account.clone()).collect();
     for (tenant, _) in registry.limits().filter(|(_, limit)| limit.limits()) {
-        let account = Account { tenant: tenant.clone(), day: today };
+        let account = Account { tenant: tenant.clone(), span: Span::Day(today) };
         let asked = arguments.tenant.as_ref().is_none_or(|asked| asked == tenant);
         if asked && !drawn.contains(&account) {
             let none = Amounts::default();
@@ -210,10 +210,10 @@ fn show(session: &mut Session, arguments: &Arguments) -> Result<()> {
     }
     rows.sort_by(|a, b| {
         let (a, b) = (&a.account, &b.account);
-        a.tenant.cmp(&b.tenant).then(b.day.cmp(&a.day))
+        a.tenant.cmp(&b.tenant).then(b.span.cmp(&a.span))
     });
     let limited = |account: &Account| {
-        let next = Day(account.day.0.saturating_add(1)).begins();
+        let next = account.day().map_or(today, |day| Day(day.0.saturating_add(1))).begins();
         let mut mine = set.iter().filter(|(at, set)| set.tenant == account.tenant && *at < next);
         mine.next_back().map(|(_, set)| set.daily).unwrap_or_default()
     };
@@ -238,13 +238,26 @@ fn show(session: &mut Session, arguments: &Arguments) -> Result<()> {
 fn document(row: &AccountRow, limit: &Budget) -> serde_json::Value {
     json!({
         "tenant": row.account.tenant,
-        "day": row.account.day,
+        "day": row.account.day(),
         "limit": limit,
         "used": row.used,
         "reserved": row.drawn.minus(row.used),
         "left": limit.where_limited(limit.carved().minus(row.drawn)),
         "reached": (row.reached > 0).then_some(row.reached),
     })
+}
+
+/// What was used of a limit, set aside, and is left, for people: `calls 3 used, 2 reserved, 95 left`.
+pub(crate) fn in_words(row: &AccountRow, limit: &Budget) -> Vec<String> {
+    let amounts = row.used.values().into_iter().zip(row.drawn.values());
+    let limited = limit.dimensions().into_iter().zip(amounts);
+    let words = limited.filter_map(|((name, limit), (used, drawn))| {
+        let [used, reserved, left] =
+            [used, drawn.saturating_sub(used), limit?.saturating_sub(drawn)];
+        let [used, reserved, left] = [used, reserved, left].map(|it| amount(name, it));
+        Some(format!("{} {used} used, {reserved} reserved, {left} left", called(name)))
+    });
+    words.collect()
 }
 
 /// One line for each dimension that is limited or was used.
@@ -260,7 +273,7 @@ fn lines(row: &AccountRow, limit: &Budget) -> Vec<[String; 8]> {
                 |value: Option<u64>| value.map(|value| amount(name, value)).unwrap_or_default();
             [
                 row.account.tenant.to_string(),
-                row.account.day.to_string(),
+                row.account.day().map(|day| day.to_string()).unwrap_or_default(),
                 called(name).to_owned(),
                 shown(limit),
                 amount(name, used),

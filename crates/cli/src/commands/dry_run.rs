@@ -403,8 +403,9 @@ impl<'a> Preview<'a> {
             evidence: &[],
             approvals: Vec::new(),
             registry: self.registry.as_ref().map(State::registry),
-            // What a tenant has left is the store's to say, at the time.
+            // What a tenant or a standing writ has left is the store's to say, at the time.
             account: None,
+            standing: Vec::new(),
             pace: self
                 .options
                 .temporal

@@ -4,17 +4,19 @@
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use gesta_core::document::{KeyRevocation, RegistryItem};
 use gesta_core::ids::Tenant;
-use gesta_core::keys::KeyId;
+use gesta_core::keys::{KeyId, PrivateKey};
+use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{Role, TrustRoot, TrustedKey};
+use gesta_core::writ::Writ;
 use serde_json::{Value, json};
 
-use crate::durable;
+use crate::durable::{self, Beside, Readers};
 use crate::escape::visible;
 use crate::key_file;
 use crate::moment;
@@ -23,6 +25,8 @@ use crate::problem::Problem;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::table;
+use crate::workspace::{ROOT_WRIT, Workspace};
+use crate::writs;
 use gesta_runtime::authority::{OWNER, window};
 
 /// Make, list, show, rotate, revoke and export keys
@@ -127,21 +131,29 @@ struct AddArguments {
 #[command(after_help = "\
 The new key takes the old one's file, name, roles and tenant. The old one stays valid for the overlap, so that
 workers that have it go on until they are restarted; its file is kept as keys/NAME.ID.pem, and what it has
-signed stays valid.
+signed stays valid. With the owner, writs/root.json and the trust root are made anew; other writs that
+the old owner issued end with it.
 
 Examples:
   gesta keys rotate worker
+  gesta keys rotate owner
   gesta keys rotate ci --overlap-hours 1 --days 90")]
 struct RotateArguments {
     /// Its name
     name: String,
-    /// For how long the old key may still sign
-    #[arg(long, value_name = "N", default_value_t = 24)]
-    overlap_hours: u64,
-    /// For how many days the new key is valid
-    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=36_500))]
-    days: u64,
+    /// For how long the old key may still sign [default: 24, of the owner 192]
+    #[arg(long, value_name = "N")]
+    overlap_hours: Option<u64>,
+    /// For how many days the new key is valid [default: 365, of the owner 3650]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=36_500))]
+    days: Option<u64>,
 }
+
+const OVERLAP_HOURS: u64 = 24;
+const DAYS: u64 = 365;
+/// Longer than a job may act: those that began under a writ of the old owner come to their end.
+const OWNER_OVERLAP_HOURS: u64 = 192;
+const OWNER_DAYS: u64 = 3650;
 
 fn role_parser() -> impl clap::builder::TypedValueParser<Value = Role> {
     PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|name| {
@@ -319,21 +331,15 @@ fn details(session: &mut Session, key: &TrustedKey) -> Result<()> {
     Ok(())
 }
 
-/// The new key is registered before the old one's end is: whatever dies in between, one of them may sign.
+/// One append registers the new key and ends the old one's time: whatever dies in between, one of them may
+/// sign, and doing it again goes on.
 fn rotate(session: &mut Session, arguments: &RotateArguments) -> Result<()> {
     let RotateArguments { name, overlap_hours, days } = arguments;
-    let keys = Session::workspace()?.keys();
-    let owner = key_file::read(&key_file::path(&keys, OWNER))?;
+    let workspace = Session::workspace()?;
+    let keys = workspace.keys();
     let store = session.store()?;
     let mut registry = Registry::open(session, &store)?;
     let old = registry.named(name).cloned().ok_or_else(|| no_key(name))?;
-    if old.key == owner.id() {
-        return Err(Problem::new(
-            "the owner key is not rotated: trust roots and the root writ name it",
-        )
-        .hint("`gesta keys add NAME --roles owner,issuer` registers a second one")
-        .into());
-    }
     let path = key_file::path(&keys, name);
     let kept = keys.join(format!("{name}.{}.pem", brief(old.key)));
     let encrypted = key_file::is_encrypted(&path);
@@ -349,21 +355,82 @@ fn rotate(session: &mut Session, arguments: &RotateArguments) -> Result<()> {
         key_file::create(&path, &key, passphrase.as_ref().map(|it| it.as_str()))?;
         key
     };
+    // The old owner vouches for the new one, and the new one for the whole registry so far.
+    let is_owner = name == OWNER;
+    let owner = key_file::read(&if is_owner { kept } else { key_file::path(&keys, OWNER) })?;
+    let last = if is_owner { &key } else { &owner };
     let now = Session::now();
+    let (overlap, days) = if is_owner {
+        (overlap_hours.unwrap_or(OWNER_OVERLAP_HOURS), days.unwrap_or(OWNER_DAYS))
+    } else {
+        (overlap_hours.unwrap_or(OVERLAP_HOURS), days.unwrap_or(DAYS))
+    };
     let new =
-        TrustedKey { key: key.id(), revoked_at: None, valid: window(now, *days), ..old.clone() };
-    registry.register(session, (&RegistryItem::Key(new.clone()), Some("rotation")), &owner)?;
+        TrustedKey { key: key.id(), revoked_at: None, valid: window(now, days), ..old.clone() };
     let mut ending = old;
     ending.valid.not_after =
-        ending.valid.not_after.min(now.plus(overlap_hours.saturating_mul(60 * 60 * 1000)));
-    registry.register(session, (&RegistryItem::Key(ending.clone()), Some("rotation")), &owner)?;
+        ending.valid.not_after.min(now.plus(overlap.saturating_mul(60 * 60 * 1000)));
+    let items = [new.clone(), ending.clone()].map(RegistryItem::Key);
+    let [begins, ends] = &items;
+    registry.register_all(session, &[(begins, &owner), (ends, last)], "rotation")?;
+    let reissued = is_owner && take_over(&workspace, &key, (&new, &ending), now)?;
     if session.out.is_json() {
         return session.out.document(&json!({ "old": ending, "new": as_json(&new, Some(&path)) }));
     }
     session.out.line(format!("`{name}` is now {}", new.key))?;
     let until = moment::utc(ending.valid.not_after);
     session.out.line(format!("  {} may sign until {until}", ending.key))?;
-    session.hint("restart whatever signs with it before then")
+    if !is_owner {
+        return session.hint("restart whatever signs with it before then");
+    }
+    if reissued {
+        session.out.line(format!("  `{ROOT_WRIT}` is issued anew"))?;
+    }
+    session.hint(
+        "writs that the old key issued end with it: issue them anew before then; \
+         `gesta keys export owner` is what verifiers need",
+    )
+}
+
+/// The workspace's root writ and trust root name the new owner. A root writ with a budget of its own is
+/// left as it is: what was used below it would be forgotten.
+fn take_over(
+    workspace: &Workspace,
+    key: &PrivateKey,
+    (new, old): (&TrustedKey, &TrustedKey),
+    now: UnixMs,
+) -> Result<bool> {
+    let root = writs::root(workspace)?;
+    let above = root.doc();
+    let reissues = above.key != new.key && !above.budget.limits();
+    if reissues {
+        let holder = if above.holder == above.key { new.key } else { above.holder };
+        let window = window(now, OWNER_DAYS);
+        let writ = Writ { holder, key: new.key, window, ..above.clone() };
+        let text = writs::text(&[Signed::sign(writ, key)?])?;
+        replace(&workspace.directory.join(ROOT_WRIT), text.as_bytes(), Readers::Owner)?;
+    }
+    let path = workspace.directory.join(&workspace.config.trust);
+    if path.exists() {
+        let bytes =
+            std::fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let mut trust = TrustRoot::parse(&bytes)
+            .with_context(|| format!("`{}` is not a trust root", path.display()))?;
+        trust.keys.retain(|known| known.key != new.key);
+        for known in trust.keys.iter_mut().filter(|known| known.key == old.key) {
+            known.valid.not_after = known.valid.not_after.min(old.valid.not_after);
+        }
+        trust.keys.push(new.clone());
+        let text = serde_json::to_string_pretty(&trust)? + "\n";
+        replace(&path, text.as_bytes(), Readers::Everyone)?;
+    }
+    Ok(reissues)
+}
+
+fn replace(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {
+    let mut beside = Beside::new(path, readers)?;
+    std::io::Write::write_all(beside.file(), bytes)?;
+    beside.replace()
 }
 
 fn brief(key: KeyId) -> String {
@@ -434,8 +501,15 @@ fn revoke(
 fn export(session: &mut Session, name: &str) -> Result<()> {
     let store = session.store()?;
     let registry = Registry::open(session, &store)?;
-    let key = registry.named(name).cloned().ok_or_else(|| no_key(name))?;
-    session.out.document(&TrustRoot::new(vec![key]))
+    let newest = registry.named(name).map(|key| key.key).ok_or_else(|| no_key(name))?;
+    // Whoever has only the newest cannot tell whose what came before is.
+    let named = registry.keys().iter().filter(|key| key.name == name && key.revoked_at.is_none());
+    let mut keys: Vec<TrustedKey> = named.cloned().collect();
+    keys.sort_by_key(|key| (key.key != newest, Reverse(key.valid.not_after)));
+    if keys.is_empty() {
+        keys.extend(registry.named(name).cloned());
+    }
+    session.out.document(&TrustRoot::new(keys))
 }
 
 fn no_key(name: &str) -> anyhow::Error {

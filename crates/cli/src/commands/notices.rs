@@ -18,7 +18,7 @@ const MOST: usize = 10_000;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Notices tell of approvals that are asked for, doubts, confirmations and undos that wait for a person,
-late effects, and budgets that reach a threshold. `[notify.NAME]` in gesta.toml says where they go.
+late effects, budgets that reach a threshold, and quarantines. `[notify.NAME]` in gesta.toml says where they go.
 A notice that was tried too often is given up and stays here until it is tried again.
 
 Examples:

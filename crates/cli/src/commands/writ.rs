@@ -1,9 +1,12 @@
 //! `gesta writ`: issuing, reading, narrowing and revoking writs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
+use gesta_core::amounts::Amounts;
 use gesta_core::digest::WritId;
 use gesta_core::document::RegistryItem;
 use gesta_core::ids::{Principal, Tenant};
@@ -14,8 +17,10 @@ use gesta_core::time::{UnixMs, Window};
 use gesta_core::trust::Role;
 use gesta_core::writ::{Effect, ToolPattern, Writ};
 use gesta_runtime::authority::{OWNER, least, window};
+use gesta_store::{Account, AccountRow, Span, Store};
 use serde_json::{Value, json};
 
+use crate::commands::budget::in_words;
 use crate::job_file::{Limited, budget_of, limit};
 use crate::key_file;
 use crate::moment;
@@ -303,10 +308,23 @@ fn inspect(session: &mut Session, file: &Path) -> Result<()> {
     let registry = Registry::open(session, &store)?;
     let now = Session::now();
     let counts = writs::counts(&chain, &registry, now);
+    let accounts = accounts(session, &store, &chain)?;
     if session.out.is_json() {
         let one = |writ: &Signed<Writ>| {
             let revoked = registry.state().revocation(&writ.id()).map(|revoked| revoked.at);
-            json!({ "id": writ.id(), "writ": writ.doc(), "revoked_at": revoked })
+            let account = accounts.get(&writ.id()).map(|row| {
+                let (limit, drawn) = (&writ.doc().budget, row.drawn);
+                json!({
+                    "used": row.used,
+                    "reserved": drawn.minus(row.used),
+                    "left": limit.where_limited(limit.carved().minus(drawn)),
+                })
+            });
+            let mut one = json!({ "id": writ.id(), "writ": writ.doc(), "revoked_at": revoked });
+            if let (Value::Object(fields), Some(account)) = (&mut one, account) {
+                fields.insert("account".to_owned(), account);
+            }
+            one
         };
         let chain: Vec<Value> = chain.iter().map(one).collect();
         let why = counts.err();
@@ -350,12 +368,39 @@ fn inspect(session: &mut Session, file: &Path) -> Result<()> {
             writ.id(),
             revoked.unwrap_or_default()
         ))?;
+        for line in accounts
+            .get(&writ.id())
+            .map(|row| in_words(row, &writ.doc().budget))
+            .unwrap_or_default()
+        {
+            out.line(format!("           {line}"))?;
+        }
     }
     match counts {
         Ok(()) => out.line("counts     yes")?,
         Err(why) => out.line(format!("counts     no: {why}"))?,
     }
     Ok(())
+}
+
+/// What is used below each standing writ that has a budget.
+fn accounts(
+    session: &mut Session,
+    store: &Arc<dyn Store>,
+    chain: &[Signed<Writ>],
+) -> Result<BTreeMap<WritId, AccountRow>> {
+    let mut rows = BTreeMap::new();
+    for writ in chain.iter().filter(|writ| writ.doc().budget.limits()) {
+        if writ.doc().trajectory.is_some() {
+            continue;
+        }
+        let account = Account { tenant: writ.doc().tenant.clone(), span: Span::Writ(writ.id()) };
+        let row = session.wait(store.account(&account))?;
+        let (used, drawn) = (Amounts::default(), Amounts::default());
+        let row = row.unwrap_or(AccountRow { account, used, drawn, reached: 0 });
+        rows.insert(writ.id(), row);
+    }
+    Ok(rows)
 }
 
 fn revoke(session: &mut Session, which: &str, reason: Option<&str>, key: &str) -> Result<()> {

@@ -1,6 +1,6 @@
 //! One line for each kind of entry. The words come from the entry and are not made safe here.
 
-use gesta_core::amounts::Amounts;
+use gesta_core::amounts::{Amounts, Span};
 use gesta_core::body::{
     Branch, Check, Commit, Confirmation, Delegation, Delivered, Delivery, Failure, Origin,
     PendingApproval, Proposal, Purpose, Rejection, Root, Started, Waiting,
@@ -8,6 +8,7 @@ use gesta_core::body::{
 use gesta_core::content::Content;
 use gesta_core::document::{
     CallResult, Failing, FreezeTarget, RegistryItem, ResolutionStatement, ResolutionVerdict,
+    Threshold,
 };
 use gesta_core::entry::Body;
 use gesta_core::trust::TrustedKey;
@@ -231,6 +232,14 @@ fn of_item(item: &RegistryItem) -> String {
         RegistryItem::Unfreeze(target) => format!("unfreeze {}", frozen(target)),
         RegistryItem::Quarantine(target) => format!("quarantine {}", frozen(target)),
         RegistryItem::Lift(target) => format!("lift the quarantine of {}", frozen(target)),
+        RegistryItem::Reached(Threshold { of, percent, tenant, .. }) => match of {
+            Span::Day(day) => {
+                format!("tenant `{tenant}` has reached {percent} % of its budget of {day}")
+            }
+            Span::Writ(writ) => {
+                format!("tenant `{tenant}` has reached {percent} % of what writ `{writ}` allows")
+            }
+        },
     }
 }
 

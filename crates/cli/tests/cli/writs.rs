@@ -67,6 +67,36 @@ fn a_job_runs_under_a_writ_that_roots_only_it() {
     assert!(refused.err.contains("may not be narrowed any further"), "{}", refused.err);
 }
 
+/// What all jobs below a standing writ use together is counted, also for one that was narrowed from it,
+/// and shown; what does not fit is refused.
+#[test]
+fn jobs_use_up_the_writ_above_them() {
+    let world = scene(PAY);
+    issue(&world, &["--tools", "pay.*", "--budget", "calls=3"]);
+    let narrow = ["writ", "attenuate", "w.json", "--budget", "calls=2", "-o", "n.json"];
+    world.gesta(&narrow).ok();
+    let run =
+        |writ: &str, code: i32| world.gesta(&["run", "job.yaml", "--writ", writ]).expect(code);
+    for (writ, code) in [("n.json", 0), ("n.json", 0), ("n.json", 10), ("w.json", 0)] {
+        run(writ, code);
+    }
+    let refused = run("w.json", 10);
+    let told = format!("{}{}", refused.out, refused.err);
+    assert!(told.contains("has 0 of its 3 calls left, and the call needs 1"), "{told}");
+    assert_eq!(paid(&world), 3);
+    let shown = world.gesta(&["writ", "inspect", "n.json"]).ok();
+    for line in ["calls 3 used, 0 reserved, 0 left", "calls 2 used, 0 reserved, 0 left"] {
+        assert!(shown.contains(line), "{line}:\n{shown}");
+    }
+    let shown = world.gesta(&["writ", "inspect", "w.json", "--json"]).json();
+    assert_eq!(shown["chain"][0]["account"]["used"]["calls"], 3, "{shown}");
+    world.gesta(&["verify"]).ok();
+    // Four fifths were reached, and the registry says so.
+    let registry = world.gesta(&["log", "--json"]).json_lines()[0]["trajectory"].clone();
+    let log = world.gesta(&["log", registry.as_str().unwrap()]).ok();
+    assert!(log.contains("has reached 80 % of what writ"), "{log}");
+}
+
 #[test]
 fn what_a_writ_does_not_allow_is_not_done() {
     let world = scene(PAY);

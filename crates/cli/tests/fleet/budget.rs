@@ -53,6 +53,43 @@ fn never_exceeds(store: Option<&str>) {
     crew.run(&["verify"]);
 }
 
+/// The same of a standing writ that all jobs are narrowed from. What the dead worker held for its jobs is
+/// held for those who drive them next, so in the end nothing is lost: as many calls as allowed.
+fn never_exceeds_a_writ(store: Option<&str>) {
+    let mut crew = Crew::new(store, 2, Duration::from_millis(30), "[worker]\nskew = \"100ms\"\n");
+    let budget = format!("calls={LIMIT}");
+    let issue = ["writ", "issue", "--tools", "*", "--effect", "irreversible", "--budget", &budget];
+    crew.run(&[&issue[..], &["-o", "w.json"]].concat());
+    crew.submit_with(JOBS, &["--writ", "w.json"]);
+    let doomed = crew.worker("doomed");
+    let _others = ["one", "two"].map(|name| crew.worker(name));
+    until("calls are made", || (crew.witness.arrived() >= KILLED_AT).then_some(()));
+    drop(doomed);
+    until("every job is as far as it goes", || {
+        let jobs = crew.json(&["jobs"]);
+        let over = |job: &Value| ["completed", "failed", "parked"].contains(&status(job));
+        jobs.iter().all(over).then_some(())
+    });
+    let arrived = crew.witness.arrived() as u64;
+    assert!(arrived <= LIMIT, "{arrived} calls of {LIMIT}\n{}", crew.log());
+    let told = &crew.json(&["writ", "inspect", "w.json"])[0]["chain"][0]["account"];
+    let of = |what: &str| told[what]["calls"].as_u64().unwrap_or(0);
+    assert_eq!(of("used") + of("reserved") + of("left"), LIMIT, "{told}");
+    assert!(arrived >= LIMIT * 3 / 4, "{arrived}: {told}");
+    crew.run(&["verify"]);
+}
+
+#[test]
+fn a_standing_writ_is_never_exceeded_on_sqlite() {
+    never_exceeds_a_writ(None);
+}
+
+#[test]
+fn a_standing_writ_is_never_exceeded_on_postgres() {
+    let database = Database::new();
+    never_exceeds_a_writ(Some(&database.url()));
+}
+
 fn status(job: &Value) -> &str {
     job["status"].as_str().unwrap()
 }

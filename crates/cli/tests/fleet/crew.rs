@@ -56,10 +56,16 @@ impl Crew {
 
     /// Submits so many jobs more. What this returns from is acknowledged.
     pub(crate) fn submit(&mut self, jobs: usize) {
+        self.submit_with(jobs, &[]);
+    }
+
+    /// The same, with more arguments.
+    pub(crate) fn submit_with(&mut self, jobs: usize, more: &[&str]) {
         for _ in 0..jobs {
             let input = format!("job={}", self.jobs);
             let key = format!("key-{}", self.jobs);
             let job = ["submit", "job.yaml", "--input", &input, "--key", &key];
+            let job = [&job[..], more].concat();
             // A database that is away for a moment is asked again; the key makes it one job.
             until("a submission", || self.gesta(&job).status.success().then_some(()));
             self.jobs += 1;

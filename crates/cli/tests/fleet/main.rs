@@ -19,6 +19,7 @@ mod proxy;
 mod server;
 mod takeover;
 mod trips;
+mod windows;
 mod witness;
 
 use std::time::{Duration, Instant};

@@ -6,6 +6,7 @@ use super::step::{Status, Step};
 use super::{AdmitError, Phase, State};
 use crate::body::End;
 use crate::digest::Digest;
+use crate::document::{FreezeTarget, RegistryItem};
 use crate::entry::{Author, Body, Entry, Head, Payload};
 use crate::ids::{Principal, StepId, Tenant, TrajectoryId};
 use crate::json::Canon;
@@ -116,7 +117,8 @@ impl Admission {
     }
 }
 
-/// What somebody is to be told of an entry: that a step waits for a person, or that an effect is late.
+/// What somebody is to be told of an entry: that a step or all of a principal waits for a person, or that
+/// an effect is late.
 fn notice(state: &State, parked: &[Parked], entry: &Entry) -> Option<Notice> {
     #[derive(Serialize)]
     struct Data<'a> {
@@ -129,7 +131,9 @@ fn notice(state: &State, parked: &[Parked], entry: &Entry) -> Option<Notice> {
     }
     let row = parked.iter().find(|row| row.entry == entry.id());
     let Payload { at, body, .. } = entry.payload();
+    let quarantined = quarantined(body);
     let topic = match (body, row.map(|row| row.on)) {
+        _ if quarantined.is_some() => Topic::Quarantine,
         (Body::LateEffect(_), _) => Topic::LateEffect,
         (_, Some(ParkedOn::Approval)) => Topic::Approval,
         (_, Some(ParkedOn::Doubt)) => Topic::Doubt,
@@ -137,11 +141,16 @@ fn notice(state: &State, parked: &[Parked], entry: &Entry) -> Option<Notice> {
         (_, Some(ParkedOn::Undo)) => Topic::Undo,
         _ => return None,
     };
+    let note = row.map_or("an effect has arrived after its call was closed", |row| &row.note);
+    let tenant = match &quarantined {
+        Some((FreezeTarget::Tenant(tenant), _)) => Some(tenant),
+        _ => state.tenant(),
+    };
     let data = Data {
-        note: row.map_or("an effect has arrived after its call was closed", |row| &row.note),
+        note: quarantined.as_ref().map_or(note, |(_, note)| note),
         seq: entry.seq(),
         step: body.step(),
-        tenant: state.tenant(),
+        tenant,
         trajectory: state.trajectory(),
         until: row.and_then(|row| row.until),
     };
@@ -149,6 +158,15 @@ fn notice(state: &State, parked: &[Parked], entry: &Entry) -> Option<Notice> {
     // Names, numbers and notes of ours: there is always a canonical form.
     let data = Canon::of(&data).unwrap_or_else(|_| Canon::null());
     Some(Notice { id, topic, at: *at, data })
+}
+
+/// What an entry of the registry puts into quarantine, and in words.
+fn quarantined(body: &Body) -> Option<(FreezeTarget, String)> {
+    let Body::Registration(registration) = body else { return None };
+    let statement = registration.statement.doc();
+    let RegistryItem::Quarantine(target) = &statement.item else { return None };
+    let because = statement.note.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+    Some((target.clone(), format!("{target} is in quarantine: too many calls{because}")))
 }
 
 impl Body {

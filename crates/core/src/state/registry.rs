@@ -3,7 +3,7 @@
 use rpds::RedBlackTreeMapSync;
 
 use super::{State, Why};
-use crate::amounts::Budget;
+use crate::amounts::{Budget, Span};
 use crate::body::Registration;
 use crate::digest::{Digest, WritId};
 use crate::document::{FreezeTarget, RegistryItem};
@@ -24,6 +24,8 @@ pub struct Registry {
     limits: RedBlackTreeMapSync<Tenant, Budget>,
     frozen: RedBlackTreeMapSync<FreezeTarget, Registered>,
     quarantined: RedBlackTreeMapSync<FreezeTarget, Registered>,
+    /// The thresholds that tenants have reached on their newest day, and below standing writs.
+    reached: RedBlackTreeMapSync<(Tenant, Option<WritId>), (Span, u8)>,
 }
 
 /// When something was registered, by whom and why.
@@ -109,6 +111,13 @@ impl Registry {
         self.quarantined.iter()
     }
 
+    /// The highest threshold of an account that was registered, in percent; 0 when none was. Of days only
+    /// the newest is known.
+    pub fn reached(&self, tenant: &Tenant, of: Span) -> u8 {
+        let known = self.reached.get(&(tenant.clone(), writ_of(of)));
+        known.filter(|(span, _)| *span == of).map_or(0, |(_, percent)| *percent)
+    }
+
     fn register(&mut self, item: &RegistryItem, registered: Registered) {
         match item {
             RegistryItem::Key(key) => self.keys.enrol(key.clone()),
@@ -137,7 +146,23 @@ impl Registry {
             RegistryItem::Lift(target) => {
                 self.quarantined.remove_mut(target);
             }
+            RegistryItem::Reached(threshold) => {
+                let of = threshold.of;
+                let account = (threshold.tenant.clone(), writ_of(of));
+                let new = (of, threshold.percent);
+                // A day after, or more of the same.
+                if self.reached.get(&account).is_none_or(|known| *known < new) {
+                    self.reached.insert_mut(account, new);
+                }
+            }
         }
+    }
+}
+
+fn writ_of(of: Span) -> Option<WritId> {
+    match of {
+        Span::Day(_) => None,
+        Span::Writ(writ) => Some(writ),
     }
 }
 

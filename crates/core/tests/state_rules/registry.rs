@@ -1,10 +1,10 @@
 //! The registry: what it holds, and whose word counts in it.
 
-use gesta_core::amounts::Budget;
+use gesta_core::amounts::{Amounts, Budget, Span};
 use gesta_core::body::{Attempt, Purpose, Registration};
 use gesta_core::digest::{Digest, WritId};
 use gesta_core::document::{
-    FreezeTarget, KeyRevocation, RegistrationStatement, RegistryItem, TenantLimit,
+    FreezeTarget, KeyRevocation, RegistrationStatement, RegistryItem, TenantLimit, Threshold,
 };
 use gesta_core::entry::Body;
 use gesta_core::ids::TrajectoryId;
@@ -13,7 +13,7 @@ use gesta_core::keys::{KeyError, KeyId, PrivateKey};
 use gesta_core::sample::EPOCH;
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::{Act, Why};
-use gesta_core::time::{UnixMs, Window};
+use gesta_core::time::{Day, UnixMs, Window};
 use gesta_core::trust::{Distrust, Role, TrustedKey};
 
 use crate::scene::{Scene, by_person, by_worker};
@@ -65,7 +65,7 @@ fn trusted(key: KeyId, role: Role) -> TrustedKey {
 }
 
 /// One of every item, freezes last.
-fn items(key: KeyId) -> [RegistryItem; 10] {
+fn items(key: KeyId) -> [RegistryItem; 11] {
     let tool = || FreezeTarget::Tool("pay.refund".parse().unwrap());
     [
         RegistryItem::Key(trusted(key, Role::Approver)),
@@ -81,7 +81,19 @@ fn items(key: KeyId) -> [RegistryItem; 10] {
         RegistryItem::Unfreeze(tool()),
         RegistryItem::Quarantine(tool()),
         RegistryItem::Lift(tool()),
+        reached(1, 80),
     ]
+}
+
+/// That tenant `acme` has reached a threshold on a day.
+fn reached(day: u32, percent: u8) -> RegistryItem {
+    RegistryItem::Reached(Threshold {
+        limit: Budget { calls: Some(10), ..Budget::default() },
+        of: Span::Day(Day(day)),
+        percent,
+        tenant: "acme".parse().unwrap(),
+        used: Amounts { calls: 8, ..Amounts::default() },
+    })
 }
 
 #[test]
@@ -120,8 +132,19 @@ fn every_item_changes_what_the_registry_says() {
     let mut scene = registry();
     let key = scene.cast.approver.id();
     let tool = FreezeTarget::Tool("pay.refund".parse().unwrap());
-    let [register, revoke, writ, policy, catalogue, limit, freeze, unfreeze, quarantine, lift] =
-        items(key);
+    let [
+        register,
+        revoke,
+        writ,
+        policy,
+        catalogue,
+        limit,
+        freeze,
+        unfreeze,
+        quarantine,
+        lift,
+        eighty,
+    ] = items(key);
     let owner = scene.cast.owner.clone();
     let mut add = |what: RegistryItem| {
         let body = item(&scene, &owner, what);
@@ -140,6 +163,13 @@ fn every_item_changes_what_the_registry_says() {
     let quarantined = add(quarantine);
     assert!(quarantined.is_quarantined(&tool) && !quarantined.is_frozen(&tool));
     assert!(!add(lift).is_quarantined(&tool));
+    let acme = "acme".parse().unwrap();
+    assert_eq!(add(eighty).reached(&acme, Span::Day(Day(1))), 80);
+    // The highest counts, of the newest day; a writ is apart.
+    assert_eq!(add(reached(1, 50)).reached(&acme, Span::Day(Day(1))), 80);
+    let next = add(reached(2, 50));
+    assert_eq!([1, 2].map(|day| next.reached(&acme, Span::Day(Day(day)))), [0, 50]);
+    assert_eq!(next.reached(&acme, Span::Writ(WritId::new(Digest::of(b"writ")))), 0);
 }
 
 #[test]
@@ -166,6 +196,7 @@ fn an_operator_stops_things_and_nothing_more() {
                 | RegistryItem::Unfreeze(_)
                 | RegistryItem::Quarantine(_)
                 | RegistryItem::Lift(_)
+                | RegistryItem::Reached(_)
         );
         let body = item(&scene, &operator, what);
         if may {
@@ -179,7 +210,7 @@ fn an_operator_stops_things_and_nothing_more() {
 }
 
 #[test]
-fn a_guardian_puts_into_quarantine_and_nothing_more() {
+fn a_guardian_puts_into_quarantine_and_warns_and_nothing_more() {
     let mut scene = registry();
     let guardian = scene.cast.guardian.clone();
     let known = RegistryItem::Key(trusted(guardian.id(), Role::Guardian));
@@ -187,7 +218,7 @@ fn a_guardian_puts_into_quarantine_and_nothing_more() {
     scene.adds(body);
     for what in items(scene.cast.approver.id()) {
         let needed: Vec<_> = what.roles().iter().map(|role| format!("`{role}`")).collect();
-        let may = matches!(what, RegistryItem::Quarantine(_));
+        let may = matches!(what, RegistryItem::Quarantine(_) | RegistryItem::Reached(_));
         let body = item(&scene, &guardian, what);
         if may {
             scene.accepts(body);

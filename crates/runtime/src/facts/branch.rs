@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gesta_core::amounts::Amounts;
 use gesta_core::body::{Branch, BranchMode, PendingApproval, Plan, Proposal};
 use gesta_core::content::Content;
 use gesta_core::digest::EntryId;
@@ -71,6 +72,7 @@ impl Facts {
         self.told = RedBlackTreeMapSync::default();
         self.signals = RedBlackTreeMapSync::default();
         self.handed = RedBlackTreeMapSync::default();
+        self.given = Amounts::default();
         self.undoable = RedBlackTreeMapSync::default();
         self.undos = Arc::new(BTreeMap::new());
         self.findings = RedBlackTreeMapSync::default();

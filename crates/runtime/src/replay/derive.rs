@@ -11,7 +11,7 @@ use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::{Certainty, Decision, EffectReport, Outcome, Permit, Receipt};
 use gesta_core::entry::{Author, Body, Entry};
-use gesta_core::guardian::{self, Allowance};
+use gesta_core::guardian::{self, Allowance, Standing};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::repeat;
@@ -64,6 +64,7 @@ impl<'a> Scene<'a> {
     fn of(part: Part<'a>, now: UnixMs) -> Self {
         let outside = Outside {
             account: None,
+            standing: Vec::new(),
             dispatch_by: UnixMs(0),
             frozen: None,
             pace: Vec::new(),
@@ -223,15 +224,19 @@ impl Player<'_> {
             frozen: String,
         }
         #[derive(Deserialize)]
-        struct Account {
-            account: Allowance,
+        struct Accounts {
+            account: Option<Allowance>,
+            #[serde(default)]
+            writs: Vec<Standing>,
         }
         let registry = desk.shared.registry();
         let registry = registry.as_ref().map(|state| state.registry());
         let by_registry =
             tool.is_some_and(|tool| guardian::frozen_by(tool, &self.state, registry).is_some());
         let frozen: Option<Frozen> = found(decision, "tool").filter(|_| !by_registry);
-        let account: Option<Account> = found(decision, "budget");
+        let accounts: Option<Accounts> = found(decision, "budget");
+        let (account, standing) =
+            accounts.map_or((None, Vec::new()), |found| (found.account, found.writs));
         let recorded: Vec<Pace> = found(decision, "temporal").unwrap_or_default();
         // What the chain holds is counted again; what other trajectories did is on record.
         let starts = self.facts.starts();
@@ -241,7 +246,8 @@ impl Player<'_> {
             });
         let others = recorded.into_iter().filter(|pace| pace.whose == Whose::Principal);
         Outside {
-            account: account.map(|account| account.account),
+            account,
+            standing,
             dispatch_by: permit.map_or(UnixMs(0), |permit| permit.dispatch_by),
             frozen: frozen.map(|frozen| frozen.frozen),
             pace: own.chain(others).collect(),

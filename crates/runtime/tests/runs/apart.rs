@@ -179,6 +179,11 @@ impl Store for Apart {
         apart!(self, store => store.accounts(tenant.as_ref(), since))
     }
 
+    async fn account(&self, account: &Account) -> Result<Option<AccountRow>, StoreError> {
+        let account = account.clone();
+        apart!(self, store => store.account(&account))
+    }
+
     async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
         apart!(self, store => store.notices(max))
     }

@@ -205,7 +205,8 @@ async fn a_call_counts_towards_the_day_on_which_it_began() {
     let (_, ran) = scene.run(steps, &[]).await;
     assert_eq!((ran.count("commit"), ran.count("rejection")), (2, 1), "{:?}", ran.kinds());
     let rows = scene.store.accounts(None, Day(0)).await.unwrap();
-    let used: Vec<_> = rows.iter().map(|row| (row.account.day.0, row.used.calls)).collect();
+    let used: Vec<_> =
+        rows.iter().map(|row| (row.account.day().unwrap().0, row.used.calls)).collect();
     assert_eq!(used, [(first.0 + 1, 1), (first.0, 1)]);
 }
 

@@ -20,5 +20,7 @@ mod scene;
 mod sensitive;
 mod spooling;
 mod stage;
+mod standing;
 mod stores;
 mod undo;
+mod windows;

@@ -228,6 +228,10 @@ impl Store for Hostile {
         self.read(self.inner.accounts(tenant, since)).await
     }
 
+    async fn account(&self, account: &Account) -> Result<Option<AccountRow>, StoreError> {
+        self.read(self.inner.account(account)).await
+    }
+
     async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
         self.inner.notices(max).await
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gesta_core::amounts::Amounts;
+use gesta_core::amounts::{Amounts, Span};
 use gesta_core::ids::Tenant;
 use gesta_core::projection::Notice;
 use gesta_core::time::{Day, UnixMs};
@@ -18,29 +18,38 @@ use crate::error::StoreError;
 /// Makes the account, and locks it. What follows must see what the last holder of the lock has
 /// written, so it is a statement of its own.
 const LOCK: &str = "
-    INSERT INTO accounts AS account (tenant, day, reached) VALUES ($1, $2, 0)
-    ON CONFLICT (tenant, day) DO UPDATE SET reached = account.reached
-    RETURNING reached, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms";
+    INSERT INTO accounts AS account (tenant, day, writ, reached, drawn, used)
+    VALUES ($1, $2, $3, 0, '{0, 0, 0, 0}', '{0, 0, 0, 0}')
+    ON CONFLICT (tenant, day, writ) DO UPDATE SET reached = account.reached
+    RETURNING reached, drawn, used,
+        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms";
+/// The holder's own slice, and those of others that hold something.
 const SLICES: &str = "
-    SELECT holder, seq, told_ms, drawn, used, idle FROM slices WHERE tenant = $1 AND day = $2";
+    SELECT holder, seq, told_ms, drawn, used, idle FROM slices
+    WHERE tenant = $1 AND day = $2 AND writ = $3 AND holder = $4
+    UNION ALL
+    SELECT holder, seq, told_ms, drawn, used, idle FROM slices
+    WHERE tenant = $1 AND day = $2 AND writ = $3 AND holder <> $4 AND drawn <> used";
 const KEEP: &str = "
-    WITH reached AS (
-        UPDATE accounts SET reached = $9::smallint
-        WHERE tenant = $1 AND day = $2 AND reached <> $9
+    WITH kept AS (
+        UPDATE accounts SET reached = $10::smallint, drawn = $11::bigint[], used = $12::bigint[]
+        WHERE tenant = $1 AND day = $2 AND writ = $3
     )
-    INSERT INTO slices (tenant, day, holder, seq, told_ms, drawn, used, idle)
-    VALUES ($1::text, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::bigint[], $7::bigint[], $8::bigint[])
-    ON CONFLICT (tenant, day, holder) DO UPDATE
+    INSERT INTO slices (tenant, day, writ, holder, seq, told_ms, drawn, used, idle)
+    VALUES ($1::text, $2::bigint, $3::text, $4::text, $5::bigint, $6::bigint, $7::bigint[],
+        $8::bigint[], $9::bigint[])
+    ON CONFLICT (tenant, day, writ, holder) DO UPDATE
     SET seq = excluded.seq,
         told_ms = excluded.told_ms,
         drawn = excluded.drawn,
         used = excluded.used,
         idle = excluded.idle";
 const LIST: &str = "
-    SELECT tenant, day, reached, holder, seq, told_ms, drawn, used, idle
-    FROM accounts JOIN slices USING (tenant, day)
-    WHERE day >= $1 AND ($2::text IS NULL OR tenant = $2)
+    SELECT tenant, day, reached, drawn, used FROM accounts
+    WHERE writ = '' AND day >= $1 AND ($2::text IS NULL OR tenant = $2)
     ORDER BY tenant, day DESC";
+const ONE: &str = "
+    SELECT reached, drawn, used FROM accounts WHERE tenant = $1 AND day = $2 AND writ = $3";
 
 /// Gives a holder its slice of an account.
 pub(super) async fn draw(
@@ -49,27 +58,32 @@ pub(super) async fn draw(
     holder: &str,
     ask: &Draw,
 ) -> Result<Drawn, StoreError> {
-    let (tenant, day) = (account.tenant.as_str(), i64::from(account.day.0));
+    let (tenant, (day, writ)) = (account.tenant.as_str(), account.columns());
+    let (day, writ) = (i64::from(day), writ.as_str());
     link.transact(async |client: &Client| {
-        let locked = client.query_one(LOCK, &[&tenant, &day]).await?;
-        let found = client.query(SLICES, &[&tenant, &day]).await?;
+        let locked = client.query_one(LOCK, &[&tenant, &day, &writ]).await?;
+        let found = client.query(SLICES, &[&tenant, &day, &writ, &holder]).await?;
         let planned = (|| {
-            let slices = found.iter().map(slice).collect::<Result<BTreeMap<_, _>, _>>()?;
-            let mut book = Book { slices, reached: reached(&locked)? };
-            let drawn = book.draw(holder, ask, UnixMs(rows::number(&locked, "now_ms")?));
+            let mut book = book(&locked)?;
+            book.slices = found.iter().map(slice).collect::<Result<BTreeMap<_, _>, _>>()?;
+            let now = UnixMs(rows::number(&locked, "now_ms")?);
+            let drawn = book.draw(holder, ask, now);
             let slice = book.slices.get(holder).copied().unwrap_or_default();
             let (seq, told_ms) = (bigint(slice.seq)?, bigint(slice.told_at.0)?);
-            let now = UnixMs(rows::number(&locked, "now_ms")?);
             let notice = book.notice(account, ask, &drawn, now);
-            Ok((drawn, slice, seq, told_ms, i16::from(book.reached), notice))
+            Ok((drawn, slice, seq, told_ms, book, notice))
         })();
-        let (drawn, slice, seq, told_ms, reached, notice) = match planned {
+        let (drawn, slice, seq, told_ms, book, notice) = match planned {
             Ok(planned) => planned,
             Err(error) => return Ok(Err(error)),
         };
         let [have, used, idle] = [slice.drawn, slice.used, slice.idle].map(columns);
-        let row: [&(dyn ToSql + Sync); 9] =
-            [&tenant, &day, &holder, &seq, &told_ms, &have, &used, &idle, &reached];
+        let [all, all_used] = [book.drawn, book.used].map(columns);
+        let reached = i16::from(book.reached);
+        let row: [&(dyn ToSql + Sync); 12] = [
+            &tenant, &day, &writ, &holder, &seq, &told_ms, &have, &used, &idle, &reached, &all,
+            &all_used,
+        ];
         client.execute(KEEP, &row).await?;
         if let Some(Notice { id, topic, at, data }) = notice {
             let at = i64::try_from(at.0).unwrap_or(i64::MAX);
@@ -90,18 +104,27 @@ pub(super) async fn list(
 ) -> Result<Vec<AccountRow>, StoreError> {
     let tenant = tenant.map(Tenant::as_str);
     let found = link.query(LIST, &[&i64::from(since.0), &tenant]).await?;
-    let mut books: Vec<(Account, Book)> = Vec::new();
-    for row in &found {
-        let day = u32::try_from(rows::number(row, "day")?).map_err(|_| rows::damaged("day"))?;
-        let account = Account { tenant: rows::name(row, "tenant")?, day: Day(day) };
-        if books.last().is_none_or(|(last, _)| *last != account) {
-            books.push((account, Book { reached: reached(row)?, ..Book::default() }));
-        }
-        if let Some((_, book)) = books.last_mut() {
-            book.slices.extend([slice(row)?]);
-        }
-    }
-    Ok(books.into_iter().map(|(account, book)| book.row(account)).collect())
+    found
+        .iter()
+        .map(|row| {
+            let day = u32::try_from(rows::number(row, "day")?).map_err(|_| rows::damaged("day"))?;
+            let account = Account { tenant: rows::name(row, "tenant")?, span: Span::Day(Day(day)) };
+            Ok(book(row)?.row(account))
+        })
+        .collect()
+}
+
+/// One account, if anybody has drawn on it.
+pub(super) async fn one(link: &Link, account: &Account) -> Result<Option<AccountRow>, StoreError> {
+    let (tenant, (day, writ)) = (account.tenant.as_str(), account.columns());
+    let found = link.query(ONE, &[&tenant, &i64::from(day), &writ]).await?;
+    found.first().map(|row| Ok(book(row)?.row(account.clone()))).transpose()
+}
+
+/// An account without its slices.
+fn book(row: &Row) -> Result<Book, StoreError> {
+    let (drawn, used) = (amounts(row, "drawn")?, amounts(row, "used")?);
+    Ok(Book { drawn, used, reached: reached(row)?, slices: BTreeMap::new() })
 }
 
 fn reached(row: &Row) -> Result<u8, StoreError> {

@@ -413,6 +413,10 @@ impl Store for PostgresStore {
         accounts::list(&self.link, tenant, since).await
     }
 
+    async fn account(&self, account: &Account) -> Result<Option<AccountRow>, StoreError> {
+        accounts::one(&self.link, account).await
+    }
+
     async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
         outbox::list(&self.link, max).await
     }

@@ -15,6 +15,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("V5__log", include_str!("../../migrations/postgres/V5__log.sql")),
     ("V6__epochs", include_str!("../../migrations/postgres/V6__epochs.sql")),
     ("V7__archive", include_str!("../../migrations/postgres/V7__archive.sql")),
+    ("V8__writ_accounts", include_str!("../../migrations/postgres/V8__writ_accounts.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 

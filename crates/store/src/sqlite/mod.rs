@@ -339,6 +339,11 @@ impl Store for SqliteStore {
         self.readers.run(move |db| accounts::list(db, tenant.as_ref(), since)).await
     }
 
+    async fn account(&self, account: &Account) -> Result<Option<AccountRow>, StoreError> {
+        let account = account.clone();
+        self.readers.run(move |db| accounts::one(db, &account)).await
+    }
+
     async fn notices(&self, max: usize) -> Result<Vec<NoticeRow>, StoreError> {
         self.readers.run(move |db| outbox::list(db, max)).await
     }

@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/V5__log.sql"),
     include_str!("../../migrations/sqlite/V6__epochs.sql"),
     include_str!("../../migrations/sqlite/V7__archive.sql"),
+    include_str!("../../migrations/sqlite/V8__writ_accounts.sql"),
 ];
 
 /// `PRAGMA application_id`: "Gest".

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::digest::{Digest, WritId};
 use gesta_core::projection::Topic;
 use gesta_core::time::Day;
-use gesta_store::{Account, AccountRow, Draw, Drawn, Tried};
+use gesta_store::{Account, AccountRow, Draw, Drawn, Span, Tried};
 
 use super::{Subject, worker};
 
 fn account(tenant: &str, day: u32) -> Account {
-    Account { tenant: tenant.parse().unwrap(), day: Day(day) }
+    Account { tenant: tenant.parse().unwrap(), span: Span::Day(Day(day)) }
 }
 
 fn spent(calls: u64, money_micros: u64) -> Amounts {
@@ -83,6 +84,39 @@ pub(crate) async fn a_draw_counts_once(subject: Subject) {
     assert_eq!(store.draw(&account, "b", &other).await.unwrap().drawn, spent(8, 0));
     let late = store.draw(&account, "a", &first).await.unwrap();
     assert_eq!(late, Drawn { drawn: spent(2, 0), left: spent(0, 1000), ..Drawn::default() });
+}
+
+/// A writ's account is apart from its tenant's days and from other writs'; its sums are those of its
+/// slices, also of those that are settled.
+pub(crate) async fn a_writs_account_is_apart(subject: Subject) {
+    let store = &*subject.store;
+    let writ = |name: &str| Account {
+        tenant: "acme".parse().unwrap(),
+        span: Span::Writ(WritId::new(Digest::of(name.as_bytes()))),
+    };
+    let (one, other) = (writ("one"), writ("other"));
+    let none = Amounts::default();
+    assert_eq!(store.account(&one).await.unwrap(), None);
+    for job in 0..4 {
+        let (holder, need) = (format!("job {job}"), spent(2, 0));
+        let drawn = store.draw(&one, &holder, &ask(1, none, need)).await.unwrap();
+        assert_eq!((drawn.drawn, drawn.left.calls), (need, 10 - 2 - job));
+        // It has ended, and has used one of the two.
+        let used = spent(1, 0);
+        let end = Draw { used, ..ask(2, used, none) };
+        assert_eq!(store.draw(&one, &holder, &end).await.unwrap().drawn, used);
+    }
+    assert_eq!(store.draw(&one, "job 9", &ask(1, none, spent(7, 0))).await.unwrap().drawn, none);
+    let row = |account: &Account, used, drawn| {
+        Some(AccountRow { account: account.clone(), used, drawn, reached: 0 })
+    };
+    assert_eq!(store.account(&one).await.unwrap(), row(&one, spent(4, 0), spent(4, 0)));
+    store.draw(&other, "job 0", &ask(1, none, spent(9, 0))).await.unwrap();
+    store.draw(&account("acme", 0), "w", &ask(1, none, spent(8, 0))).await.unwrap();
+    assert_eq!(store.account(&other).await.unwrap(), row(&other, none, spent(9, 0)));
+    assert_eq!(store.account(&one).await.unwrap(), row(&one, spent(4, 0), spent(4, 0)));
+    let days = store.accounts(None, Day(0)).await.unwrap();
+    assert_eq!((days.len(), days[0].drawn), (1, spent(8, 0)));
 }
 
 /// Many draw at once, each as much as it can get: together they get the limit, to the unit.

@@ -4,12 +4,15 @@
 use std::sync::Arc;
 
 use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::digest::{Digest, WritId};
 use gesta_core::ids::WorkerId;
 use gesta_core::projection::{Admitted, Status};
 use gesta_core::sample::Dice;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::memory::MemoryStore;
-use gesta_store::{Account, Draw, Listing, ParkedListing, Profile, Ration, Store};
+use gesta_store::{
+    Account, Draw, Drawn, Listing, ParkedListing, Profile, Ration, Span, Store, StoreError,
+};
 
 use super::{Job, Subject, Time, report, worker};
 
@@ -207,7 +210,11 @@ impl<'a> History<'a> {
 
     async fn draw(&mut self) {
         let tenant = self.dice.pick(&["acme", "best"]).unwrap().parse().unwrap();
-        let account = Account { tenant, day: Day(self.dice.below(2) as u32) };
+        let span = match self.dice.below(3) {
+            2 => Span::Writ(WritId::new(Digest::of(b"a writ"))),
+            day => Span::Day(Day(day as u32)),
+        };
+        let account = Account { tenant, span };
         let holder = *self.dice.pick(&WORKERS).unwrap();
         let mut amounts = |most: u64| Amounts::of([0; 4].map(|_: u64| self.dice.below(most)));
         let (keep, used, need, want) = (amounts(30), amounts(20), amounts(3), amounts(50));
@@ -216,7 +223,13 @@ impl<'a> History<'a> {
         // What is idle comes back while its holder is alive, by the clock.
         let idle = Amounts::default();
         let draw = Draw { seq, limit, keep, used, idle, need, want, warn_at };
-        both!(self, store => store.draw(&account, holder, &draw)).unwrap();
+        both!(self, store => async {
+            // Who is silent is so by the clock.
+            let drawn = store.draw(&account, holder, &draw).await?;
+            Ok::<_, StoreError>(Drawn { silent: Vec::new(), ..drawn })
+        })
+        .unwrap();
+        both!(self, store => store.account(&account)).unwrap();
     }
 
     async fn reproject(&mut self) {
