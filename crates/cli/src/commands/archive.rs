@@ -105,15 +105,15 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     }
     let workspace = Session::find_workspace()?;
     let wish = wish(session, &store, workspace.as_ref(), arguments, named)?;
-    let target = target(workspace.as_ref(), arguments)?;
+    let target = match arguments.dry_run {
+        true => None,
+        false => Some(target(workspace.as_ref(), arguments)?),
+    };
     let chosen = session.wait(archiving::choose(&store, &wish))?;
     let missed = !wish.named.is_empty() && chosen.left.iter().any(|left| !left.done);
     let mut told = Told { dry_run: arguments.dry_run, ..Told::default() };
     told.store.0 = session.wait(store.archives().size())?;
-    if arguments.dry_run || chosen.picked.is_empty() {
-        told.went = chosen.picked.iter().map(|one| (one.trajectory, one.head.seq + 1)).collect();
-        told.left = chosen.left;
-    } else {
+    if let Some(target) = target.filter(|_| !chosen.picked.is_empty()) {
         let (path, started) = (target.file(&chosen.picked)?, Instant::now());
         let bundle = match bundle(session, &store, (&path, &chosen.picked), arguments)? {
             Ok(bundle) => bundle,
@@ -124,6 +124,9 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         told.bytes = bundle.digest()?.size;
         told.file = Some(archived.clone());
         remove(session, &store, chosen, &archived, &mut told)?;
+    } else {
+        told.went = chosen.picked.iter().map(|one| (one.trajectory, one.head.seq + 1)).collect();
+        told.left = chosen.left;
     }
     if arguments.vacuum {
         drop(store);
