@@ -282,6 +282,10 @@ impl Store for Reading {
         self.inner.draw(account, holder, draw).await
     }
 
+    async fn account(&self, account: &Account) -> Result<Option<AccountRow>, StoreError> {
+        self.inner.account(account).await
+    }
+
     async fn accounts(
         &self,
         tenant: Option<&Tenant>,

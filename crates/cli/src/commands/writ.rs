@@ -310,22 +310,7 @@ fn inspect(session: &mut Session, file: &Path) -> Result<()> {
     let counts = writs::counts(&chain, &registry, now);
     let accounts = accounts(session, &store, &chain)?;
     if session.out.is_json() {
-        let one = |writ: &Signed<Writ>| {
-            let revoked = registry.state().revocation(&writ.id()).map(|revoked| revoked.at);
-            let account = accounts.get(&writ.id()).map(|row| {
-                let (limit, drawn) = (&writ.doc().budget, row.drawn);
-                json!({
-                    "used": row.used,
-                    "reserved": drawn.minus(row.used),
-                    "left": limit.where_limited(limit.carved().minus(drawn)),
-                })
-            });
-            let mut one = json!({ "id": writ.id(), "writ": writ.doc(), "revoked_at": revoked });
-            if let (Value::Object(fields), Some(account)) = (&mut one, account) {
-                fields.insert("account".to_owned(), account);
-            }
-            one
-        };
+        let one = |writ: &Signed<Writ>| as_json(writ, &registry, accounts.get(&writ.id()));
         let chain: Vec<Value> = chain.iter().map(one).collect();
         let why = counts.err();
         return session
@@ -381,6 +366,24 @@ fn inspect(session: &mut Session, file: &Path) -> Result<()> {
         Err(why) => out.line(format!("counts     no: {why}"))?,
     }
     Ok(())
+}
+
+/// A writ of a chain, with its account if it has one.
+fn as_json(writ: &Signed<Writ>, registry: &Registry, account: Option<&AccountRow>) -> Value {
+    let revoked = registry.state().revocation(&writ.id()).map(|revoked| revoked.at);
+    let mut one = json!({ "id": writ.id(), "writ": writ.doc(), "revoked_at": revoked });
+    let account = account.map(|row| {
+        let (limit, drawn) = (&writ.doc().budget, row.drawn);
+        json!({
+            "used": row.used,
+            "reserved": drawn.minus(row.used),
+            "left": limit.where_limited(limit.carved().minus(drawn)),
+        })
+    });
+    if let (Value::Object(fields), Some(account)) = (&mut one, account) {
+        fields.insert("account".to_owned(), account);
+    }
+    one
 }
 
 /// What is used below each standing writ that has a budget.

@@ -73,7 +73,7 @@ pub(super) fn process(worker: &WorkerId) -> Result<WorkerId, RunError> {
 }
 
 /// Gives back what is held ahead, for a worker that ends. What it has started counts until it has left
-/// each window, and no longer.
+/// each window.
 pub(super) async fn leave(shared: &Shared) {
     let now = Instant::now();
     let mut last = Vec::new();
