@@ -72,7 +72,9 @@ fn never_exceeds_a_writ(store: Option<&str>) {
     });
     let arrived = crew.witness.arrived() as u64;
     assert!(arrived <= LIMIT, "{arrived} calls of {LIMIT}\n{}", crew.log());
-    let told = &crew.json(&["writ", "inspect", "w.json"])[0]["chain"][0]["account"];
+    let told = crew.run(&["writ", "inspect", "w.json", "--json"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let told = &told["chain"][0]["account"];
     let of = |what: &str| told[what]["calls"].as_u64().unwrap_or(0);
     assert_eq!(of("used") + of("reserved") + of("left"), LIMIT, "{told}");
     assert!(arrived >= LIMIT * 3 / 4, "{arrived}: {told}");

@@ -117,7 +117,7 @@ async fn a_newer_schema_is_left_alone() {
     admin.execute(newer, &[]).await.unwrap();
     admin.batch_execute("DROP TABLE blobs").await.unwrap();
     let refused = PostgresStore::connect(&url(), &place.options()).await.unwrap_err();
-    let StoreError::Newer { found: 1000, known: 6, place: named } = refused else {
+    let StoreError::Newer { found: 1000, known: ..1000, place: named } = refused else {
         panic!("{refused}")
     };
     assert!(!named.contains("gesta:"), "{named}");
