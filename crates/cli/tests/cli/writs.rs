@@ -93,7 +93,8 @@ fn jobs_use_up_the_writ_above_them() {
     world.gesta(&["verify"]).ok();
     // Four fifths were reached, and the registry says so.
     let rows = world.gesta(&["log", "--json"]).json_lines();
-    let registry = &rows.iter().find(|row| row["kind"] == "registry").unwrap()["trajectory"];
+    let registry =
+        &rows.iter().find(|row| row["summary"]["kind"] == "registry").unwrap()["trajectory"];
     let log = world.gesta(&["log", registry.as_str().unwrap()]).ok();
     assert!(log.contains("has reached 80 % of what writ"), "{log}");
 }
