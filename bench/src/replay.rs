@@ -15,7 +15,8 @@ use crate::table::{Table, rate};
 
 const FANS: usize = 10;
 const ITEMS: usize = 1_000;
-const SETS: usize = 10_000;
+/// As many as one plan holds.
+const SETS: usize = 5_000;
 
 pub(crate) fn run(runtime: &Runtime, table: &mut Table) -> Result<()> {
     let items: Vec<String> = (0..ITEMS).map(|item| item.to_string()).collect();
