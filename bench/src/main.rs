@@ -24,12 +24,14 @@ use anyhow::{Result, bail};
 use table::Table;
 
 /// What can be measured by itself.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 11] = [
     "sqlite",
     "postgres",
     "verify",
     "growth",
     "jobs",
+    "governance",
+    "long",
     "postgres-jobs",
     "claims",
     "policy",
@@ -84,6 +86,14 @@ fn main() -> Result<()> {
 
     if wanted("jobs") {
         jobs::run(place.path(), &runtime, &mut table)?;
+    }
+
+    if wanted("governance") {
+        jobs::governance(&runtime, &mut table)?;
+    }
+
+    if wanted("long") {
+        jobs::long(place.path(), &runtime, &mut table)?;
     }
 
     if wanted("postgres-jobs") {
