@@ -16,9 +16,11 @@ use miette::Diagnostic;
 
 use crate::annotations::{Annotations, check_id};
 use crate::arguments::{self, Field};
+use crate::askers::Askers;
 use crate::document::{PolicyDocument, PolicyFile, ToolShape};
 use crate::error::{PolicyError, Problem};
 use crate::literals;
+use crate::looks::Looks;
 use crate::places::Place;
 use crate::schema::{self, CALL, UNATTENDED, uid};
 
@@ -30,6 +32,8 @@ pub struct PolicySet {
     pub(crate) tools: BTreeMap<ToolName, Rules>,
     /// The roles of each principal that has any.
     pub(crate) roles: BTreeMap<Principal, Vec<EntityUid>>,
+    /// Who has asked for what lately.
+    pub(crate) askers: Askers,
 }
 
 impl fmt::Debug for PolicySet {
@@ -50,6 +54,8 @@ pub(crate) struct Rules {
     pub(crate) unattended: Question,
     /// The tool and its actions, with everything that they are in.
     pub(crate) entities: Entities,
+    /// What of the context the policies look at.
+    pub(crate) looks_at: Looks,
 }
 
 /// One of the two questions about one tool.
@@ -64,6 +70,7 @@ pub(crate) struct Read<'a> {
     pub(crate) id: String,
     pub(crate) policy: Policy,
     pub(crate) place: Place<'a>,
+    looks_at: Looks,
     annotations: Annotations,
 }
 
@@ -112,7 +119,8 @@ impl PolicySet {
             }
         }
         let annotations = read.into_iter().map(|read| (read.id, read.annotations)).collect();
-        Ok(Self { digest, authorizer: Authorizer::new(), annotations, tools, roles })
+        let (authorizer, askers) = (Authorizer::new(), Askers::default());
+        Ok(Self { digest, authorizer, annotations, tools, roles, askers })
     }
 }
 
@@ -141,7 +149,8 @@ fn read(document: &PolicyDocument) -> Result<Vec<Read<'_>>, PolicyError> {
             match Annotations::read(policy.annotations(), &document.tools) {
                 Ok(annotations) => {
                     let policy = policy.new_id(PolicyId::new(&id));
-                    read.push(Read { id, policy, place, annotations });
+                    let looks_at = Looks::of(&policy);
+                    read.push(Read { id, policy, place, looks_at, annotations });
                 }
                 Err(wrong) => problems.extend(wrong.into_iter().map(|(name, why)| {
                     let here = place.of(&format!("@{name}"));
@@ -249,6 +258,11 @@ fn rules(
     index: Index,
     shared: &mut Shared,
 ) -> Result<Rules, PolicyError> {
+    let mut looks_at = match index {
+        Index::ByTool => Looks::default(),
+        #[cfg(test)]
+        Index::None => Looks::AtAll,
+    };
     let mut question = |question: &str| -> Result<(Question, Entity), PolicyError> {
         let scope = Scope::of(question, name)?;
         let applies = |read: &Read<'_>| match index {
@@ -258,6 +272,7 @@ fn rules(
         };
         let chosen: Vec<usize> =
             (0..).zip(read).filter(|(_, read)| applies(read)).map(|(at, _)| at).collect();
+        chosen.iter().filter_map(|at| read.get(*at)).for_each(|read| looks_at.join(&read.looks_at));
         let policies = match shared.get(&chosen) {
             Some(policies) => Arc::clone(policies),
             None => {
@@ -283,6 +298,7 @@ fn rules(
         call,
         unattended,
         entities,
+        looks_at,
     })
 }
 

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use cedar_policy::{Context, Decision, Entities, Entity, Request, RestrictedExpression as Value};
+use cedar_policy::{Context, Decision, Request, RestrictedExpression as Value};
 use gesta_core::amounts::{Amounts, Budget};
-use gesta_core::ids::Channel;
+use gesta_core::ids::{Channel, Principal};
 use gesta_core::policy::{Answer, Asking, Query, Requirement, Ruling};
 use gesta_core::time::UnixMs;
 
 use crate::annotations::Annotations;
 use crate::arguments;
+use crate::askers::Asker;
 use crate::compile::{PolicySet, Question, Rules};
-use crate::schema::uid;
+use crate::looks::Looks;
 
 /// Where people are asked, and for how long, if no policy says so.
 const CHANNEL: &str = "operators";
@@ -52,12 +53,12 @@ impl PolicySet {
         }
         let seen = arguments::read(&rules.fields, query.args)
             .map_err(|why| format!("{why}; if the tool has changed, {again}"))?;
-        let context = context(query, seen.args)?;
-        let entities = self.entities(query, rules)?;
+        let context = context(query, seen.args, &rules.looks_at)?;
+        let asker = self.asker(query, rules)?;
 
-        let mut call = self.rule(query, &rules.call, rules, context.clone(), &entities)?;
+        let mut call = self.rule(&asker, &rules.call, rules, context.clone())?;
         let mut unattended = match call.allowed {
-            true => self.rule(query, &rules.unattended, rules, context, &entities)?,
+            true => self.rule(&asker, &rules.unattended, rules, context)?,
             false => Ruling::default(),
         };
         if !seen.unmapped.is_empty() {
@@ -72,17 +73,16 @@ impl PolicySet {
     /// One question.
     fn rule(
         &self,
-        query: &Query<'_>,
+        asker: &Asker,
         question: &Question,
         rules: &Rules,
         context: Context,
-        entities: &Entities,
     ) -> Result<Ruling, String> {
-        let principal = agent(query)?;
-        let (action, tool) = (question.action.clone(), rules.tool.clone());
-        let request = Request::new(principal, action, tool, context, None);
+        let (agent, action, tool) =
+            (asker.agent.clone(), question.action.clone(), rules.tool.clone());
+        let request = Request::new(agent, action, tool, context, None);
         let request = request.map_err(|error| error.to_string())?;
-        let response = self.authorizer.is_authorized(&request, &question.policies, entities);
+        let response = self.authorizer.is_authorized(&request, &question.policies, &asker.entities);
         let mut errors: Vec<String> =
             response.diagnostics().errors().map(|error| error.to_string()).collect();
         errors.sort();
@@ -135,21 +135,6 @@ impl PolicySet {
         });
         Answer { call, requires: requires.into_iter().collect(), unattended, asking }
     }
-
-    /// The tool, its actions, and who asks.
-    fn entities(&self, query: &Query<'_>, rules: &Rules) -> Result<Entities, String> {
-        let tenant = uid("Tenant", query.tenant.as_str()).map_err(|error| error.to_string())?;
-        let roles = self.roles.get(query.principal).into_iter().flatten().cloned();
-        let name = Value::new_string(query.principal.to_string());
-        let attributes = [("name".to_owned(), name)].into_iter().collect();
-        let agent = Entity::new(agent(query)?, attributes, roles.chain([tenant]).collect())
-            .map_err(|error| error.to_string())?;
-        rules.entities.clone().add_entities([agent], None).map_err(|error| error.to_string())
-    }
-}
-
-fn agent(query: &Query<'_>) -> Result<cedar_policy::EntityUid, String> {
-    uid("Agent", query.principal.as_str()).map_err(|error| error.to_string())
 }
 
 fn places(unmapped: &[String]) -> String {
@@ -175,23 +160,31 @@ fn asking(by: &[&Annotations], unseen: bool, why: String) -> Asking {
     }
 }
 
-fn context(query: &Query<'_>, args: Value) -> Result<Context, String> {
+/// The context, as far as anyone looks at it.
+fn context(query: &Query<'_>, args: Value, looks_at: &Looks) -> Result<Context, String> {
+    type Part<'a> = &'a dyn Fn() -> Result<Value, String>;
     let Query { now, tries, spent, left, approvals, evidence, .. } = query;
-    let approvers: BTreeSet<&str> = approvals.iter().map(|by| by.as_str()).collect();
-    let count = Value::new_long(i64::try_from(approvers.len()).unwrap_or(i64::MAX));
-    let types: BTreeSet<&str> = evidence.iter().map(|evidence| evidence.type_.as_str()).collect();
-    let approvals = record([("by", Some(texts(&approvers))), ("count", Some(count))])?;
-    let pairs = [
-        ("args", args),
-        ("now", moment(*now)?),
-        ("tries", whole(*tries)),
-        ("spent", amounts(*spent)?),
-        ("left", budget(left)?),
-        ("approvals", approvals),
-        ("evidence", texts(&types)),
+    let parts: [(&str, Part<'_>); 7] = [
+        ("args", &|| Ok(args.clone())),
+        ("now", &|| moment(*now)),
+        ("tries", &|| Ok(whole(*tries))),
+        ("spent", &|| amounts(*spent)),
+        ("left", &|| budget(left)),
+        ("approvals", &|| approvers(approvals)),
+        ("evidence", &|| {
+            Ok(texts(&evidence.iter().map(|evidence| evidence.type_.as_str()).collect()))
+        }),
     ];
-    let pairs = pairs.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let shown = parts.into_iter().filter(|(name, _)| looks_at.at(name));
+    let pairs = shown.map(|(name, value)| Ok((name.to_owned(), value()?)));
+    let pairs = pairs.collect::<Result<Vec<_>, String>>()?;
     Context::from_pairs(pairs).map_err(|error| error.to_string())
+}
+
+fn approvers(approvals: &[Principal]) -> Result<Value, String> {
+    let by: BTreeSet<&str> = approvals.iter().map(|by| by.as_str()).collect();
+    let count = Value::new_long(i64::try_from(by.len()).unwrap_or(i64::MAX));
+    record([("by", Some(texts(&by))), ("count", Some(count))])
 }
 
 fn record<const N: usize>(fields: [(&str, Option<Value>); N]) -> Result<Value, String> {

@@ -5,6 +5,7 @@
 
 mod annotations;
 mod arguments;
+mod askers;
 mod compile;
 #[cfg(test)]
 mod differential;
@@ -13,6 +14,7 @@ mod error;
 mod evaluate;
 mod explain;
 mod literals;
+mod looks;
 mod places;
 mod schema;
 

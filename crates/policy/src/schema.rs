@@ -46,7 +46,7 @@ pub(crate) fn level(effect: Effect) -> i64 {
     }
 }
 
-/// The name of one thing of a type.
+/// The name of one thing of a type. Cedar parses the type: not for every question.
 pub(crate) fn uid(type_: &str, id: &str) -> Result<EntityUid, PolicyError> {
     let name: EntityTypeName =
         type_.parse().map_err(|error| PolicyError::whole(format!("{error}")))?;

@@ -7,7 +7,6 @@
 //! There are two commit points, and both are marked. Everything else may be lost at any moment.
 
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use gesta_core::amounts::Amounts;
@@ -44,7 +43,6 @@ use crate::facts::Facts;
 use crate::limits::{Pass, Slot};
 use crate::quarantine;
 use crate::restored;
-use crate::signer::Signer;
 use crate::tools::{Call, Reply, Tool};
 use crate::veil::Veil;
 
@@ -76,7 +74,6 @@ pub(crate) struct Prepared {
     permit: Signed<Permit>,
     proposal: Proposal,
     timeout_ms: u64,
-    signatures_hold: OnceLock<bool>,
     slot: Option<Slot>,
     /// When the append was asked for: it is refused if the registry had changed by then.
     asked: Instant,
@@ -87,12 +84,6 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// The gate's costliest question, asked while the append syncs.
-    pub(crate) fn check_signatures(&self, signer: &Signer) {
-        self.signatures_hold
-            .get_or_init(|| self.decision.is_by(signer) && self.permit.is_by(signer));
-    }
-
     pub(crate) fn started(&self) -> EntryId {
         self.started
     }
@@ -209,7 +200,6 @@ impl Prepared {
             permit: self.permit.clone(),
             proposal: self.proposal.clone(),
             timeout_ms: self.timeout_ms,
-            signatures_hold: OnceLock::new(),
             slot: None,
             asked: self.asked,
             hold: None,
@@ -281,7 +271,6 @@ pub(crate) fn open(
         permit,
         proposal,
         timeout_ms,
-        signatures_hold: OnceLock::new(),
         slot,
         asked: Instant::now(),
         hold,
@@ -513,8 +502,7 @@ fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
     if shared.options.sabotage == Some(crate::Sabotage::IgnoreFence) {
         return Ok(());
     }
-    prepared.check_signatures(&shared.guardian);
-    if prepared.signatures_hold.get() != Some(&true) {
+    if !decision.is_by(&shared.guardian) || !permit.is_by(&shared.guardian) {
         return Err(failing("gate_signature", "the decision or the permit is not signed"));
     }
     if decision.doc().verdict != Verdict::Allow || permit.doc().decision != decision.id() {

@@ -1,5 +1,5 @@
 //! The worker's signer: the same Ed25519 as the core's, computed by the library that TLS brings along,
-//! in half the time. Every call signs three documents and checks two of them again at its gate.
+//! in half the time. Every call signs three documents.
 
 use std::sync::{Mutex, PoisonError};
 

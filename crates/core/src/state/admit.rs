@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::step::{Status, Step};
+use super::step::Status;
 use super::{AdmitError, Phase, State};
 use crate::body::End;
 use crate::digest::Digest;
@@ -308,8 +308,8 @@ impl State {
             };
             return row(ParkedOn::Confirmation, parked.entry, note);
         }
-        let Step { status, .. } = self.step(id)?;
-        match status {
+        // What is settled waits for nobody, and is not unpacked to find that out.
+        match &self.steps.get(id)?.status {
             Status::Pending(pending) => Some(Parked {
                 key: Some(pending.channels.to_string()),
                 until: Some(pending.deadline),

@@ -1,15 +1,17 @@
 //! Functions of the program itself as tools.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use async_trait::async_trait;
 use gesta_core::amounts::Amounts;
 use gesta_core::ids::{StepId, TrajectoryId};
 use gesta_core::json::Canon;
 use serde_json::Value;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::code;
@@ -101,7 +103,7 @@ impl From<Value> for Returned {
 
 type Running = Pin<Box<dyn Future<Output = Result<Returned, FunctionError>> + Send>>;
 
-/// Calls one function, each call in a task of its own: a panic ends only that.
+/// Calls one function. Dropped, it ends at its next `.await`; a panic ends only the call.
 pub(super) struct Function(Arc<dyn Fn(FunctionCall) -> Running + Send + Sync>);
 
 impl fmt::Debug for Function {
@@ -124,13 +126,20 @@ impl Function {
     }
 }
 
-/// Ends the task when the call is abandoned.
-struct Task(JoinHandle<Result<Returned, FunctionError>>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+/// What the function returns, or that it panicked.
+async fn outcome(
+    function: &(dyn Fn(FunctionCall) -> Running + Send + Sync),
+    call: FunctionCall,
+) -> std::thread::Result<Result<Returned, FunctionError>> {
+    let mut running = catch_unwind(AssertUnwindSafe(|| function(call)))?;
+    poll_fn(move |context| {
+        match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(returned)) => Poll::Ready(Ok(returned)),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    })
+    .await
 }
 
 #[async_trait]
@@ -138,16 +147,14 @@ impl Transport for Function {
     async fn send(&self, call: Call, secrets: Arc<Secrets>, _: &Mask) -> Reply {
         let Call { trajectory, step, attempt, key, args, deadline, progress: _ } = call;
         let call = FunctionCall { trajectory, step, attempt, key, args, deadline, secrets };
-        let function = Arc::clone(&self.0);
-        let mut task = Task(tokio::spawn(async move { function(call).await }));
-        match tokio::time::timeout_at(deadline, &mut task.0).await {
+        match tokio::time::timeout_at(deadline, outcome(&*self.0, call)).await {
             Ok(Ok(Ok(Returned { value, cost }))) => match serde_json::to_vec(&value) {
                 Ok(output) => Reply::Answered { output, cost },
                 Err(error) => Verdict::Happened.failed(code::TOOL_FAILED, error.to_string()),
             },
             Ok(Ok(Err(error))) => failed(error),
             Ok(Err(_)) => {
-                let message = "the function panicked or was cancelled; its effect is unknown";
+                let message = "the function panicked; its effect is unknown";
                 Verdict::Unknown.failed(code::TOOL_CRASHED, message)
             }
             Err(_) => {
