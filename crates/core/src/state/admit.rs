@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::step::Status;
+use super::step::{Status, Step};
 use super::{AdmitError, Phase, State};
 use crate::body::End;
 use crate::digest::Digest;
