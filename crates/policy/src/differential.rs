@@ -65,7 +65,6 @@ fn policy() -> impl Strategy<Value = String> {
         3 => Just(String::new()),
         1 => (0..4).prop_map(|level| format!(" when {{ resource.level >= {level} }}")),
         1 => (0..5).prop_map(|tries| format!(" unless {{ context.tries > {tries} }}")),
-        1 => (0..3).prop_map(|n| format!(" when {{ context.args.n == {n} }}")),
         1 => Just(" when { context has left.calls && context.left.calls > 0 }".to_owned()),
         1 => Just(" unless { context.approvals.count > 0 || context.evidence.contains(\"x\") }".to_owned()),
         1 => Just(" when { context.spent.calls + context.spent.tokens == 0 }".to_owned()),

@@ -58,7 +58,11 @@ fn looks(tree: &Value, seen: &mut BTreeSet<String>) -> bool {
                 return false;
             }
             let of_context = value.pointer("/left/Var").is_some_and(|var| var == "context");
-            match value.get("attr") {
+            let attribute = match value.get("attr") {
+                Some(Value::Array(path)) => path.first(),
+                attribute => attribute,
+            };
+            match attribute {
                 Some(Value::String(attribute)) if of_context && (name == "." || name == "has") => {
                     seen.insert(attribute.clone());
                     true
