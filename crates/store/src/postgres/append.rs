@@ -17,6 +17,7 @@ use crate::claims;
 use crate::error::{AppendError, StoreError};
 
 const APPEND: &str = include_str!("sql/append.sql");
+const MOVE: &str = include_str!("sql/move.sql");
 const LOST: &str = include_str!("sql/lost.sql");
 
 type Answer = Result<Head, AppendError>;
@@ -28,13 +29,17 @@ pub(super) async fn append(link: &Link, batch: &[&Admitted]) -> Vec<Answer> {
         Err(failure) if batch.len() > 1 && blames_a_row(&failure) => {
             let mut answers = Vec::with_capacity(batch.len());
             for &admitted in batch {
-                let alone = send(link, &[admitted]).await;
-                answers.push(alone.map_or_else(|failure| Err(failure.into()), only));
+                answers.push(append_one(link, admitted).await);
             }
             answers
         }
         Err(failure) => batch.iter().map(|_| Err(failure.clone().into())).collect(),
     }
+}
+
+/// Appends one.
+pub(super) async fn append_one(link: &Link, admitted: &Admitted) -> Answer {
+    send(link, &[admitted]).await.map_or_else(|failure| Err(failure.into()), only)
 }
 
 /// Whether the statement failed for what one of its rows holds, so that the others go without it.
@@ -50,7 +55,10 @@ fn only(answers: Vec<Answer>) -> Answer {
 async fn send(link: &Link, batch: &[&Admitted]) -> Result<Vec<Answer>, Failure> {
     let columns = Columns::of(batch).map_err(Failure::not_sent)?;
     // Commit point: once this returns, the winners are durable.
-    let winners = link.query(APPEND, &columns.params()).await?;
+    let winners = match columns.only_move() {
+        true => link.query(MOVE, &columns.moving()).await?,
+        false => link.query(APPEND, &columns.params()).await?,
+    };
     let won = winners.iter().map(rows::trajectory).collect::<Result<BTreeSet<_>, _>>();
     let won = won.map_err(|error| Failure { error, certainty: Certainty::Unknown })?;
 
@@ -261,6 +269,41 @@ impl<'a> Columns<'a> {
             self.parked.push(parked)?;
         }
         Ok(())
+    }
+
+    /// Whether nothing begins, parks, is taken up or is told.
+    fn only_move(&self) -> bool {
+        self.expected_seq.iter().all(Option::is_some)
+            && self.unparked_step.is_empty()
+            && self.parked_trajectory.is_empty()
+            && self.notices.id.is_empty()
+    }
+
+    /// The parameters of the statement that only moves.
+    fn moving(&self) -> [&(dyn ToSql + Sync); 21] {
+        [
+            &self.trajectory,
+            &self.expected_seq,
+            &self.expected_id,
+            &self.fence,
+            &self.head_seq,
+            &self.head_id,
+            &self.attempt,
+            &self.status,
+            &self.runnable,
+            &self.wake_at,
+            &self.changed_at,
+            &self.ended,
+            &self.rank,
+            &self.tools,
+            &self.under,
+            &self.under_seq,
+            &self.under_id,
+            &self.entry_trajectory,
+            &self.entry_seq,
+            &self.entry_id,
+            &self.entry_bytes,
+        ]
     }
 
     fn params(&self) -> Vec<&(dyn ToSql + Sync)> {

@@ -1,5 +1,6 @@
 //! Group commit: appends wait in one queue, and a few tasks carry off what is there. Nobody waits
-//! for a batch to fill: it fills while the one before it is on its way.
+//! for a batch to fill: it fills while the one before it is on its way. An append that finds nobody
+//! else is sent by its caller: two tasks less to wake.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::Admitted;
 use tokio::sync::{Notify, oneshot};
 
-use super::append::append;
+use super::append::{append, append_one};
 use super::connect::Link;
 use crate::error::{AppendError, StoreError};
 
@@ -23,6 +24,7 @@ type Answer = Result<Head, AppendError>;
 /// The queue of appends. Dropped, its tasks end.
 pub(super) struct Batches {
     queue: Arc<Queue>,
+    link: Link,
 }
 
 impl Batches {
@@ -33,22 +35,35 @@ impl Batches {
             let carrier = Carrier(Arc::clone(&queue));
             tokio::spawn(carry(carrier, link.clone()));
         }
-        Self { queue }
+        Self { queue, link: link.clone() }
     }
 
     /// Appends with the next batch.
     pub(super) async fn append(&self, admitted: Admitted) -> Answer {
-        let (answer, answered) = oneshot::channel();
-        {
-            let mut state = self.queue.state();
-            if state.closed {
-                return Err(AppendError::Refused(StoreError::Closed));
-            }
-            state.waiting.push_back(Waiting { admitted, answer });
+        if let Some(_sending) = self.queue.send_alone(admitted.trajectory())? {
+            return append_one(&self.link, &admitted).await;
         }
-        self.queue.wake.notify_one();
+        let (answer, answered) = oneshot::channel();
+        self.queue.push(Waiting { admitted, answer })?;
         // The task may have died with the append in its hands.
         answered.await.unwrap_or(Err(AppendError::Unknown(StoreError::Closed)))
+    }
+}
+
+/// An append on its way from its caller, who may stop waiting.
+struct Sending<'a> {
+    queue: &'a Queue,
+    trajectory: TrajectoryId,
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.state();
+        state.under_way.remove(&self.trajectory);
+        if !state.waiting.is_empty() {
+            state.quiet = false;
+            self.queue.wake.notify_one();
+        }
     }
 }
 
@@ -69,6 +84,8 @@ struct QueueState {
     /// Trajectories with an append on its way. The next one of each stays until that is settled:
     /// sent beside it, it would only wait for the other's lock, and its batch with it.
     under_way: BTreeSet<TrajectoryId>,
+    /// Whether the newest batch was one append.
+    quiet: bool,
     closed: bool,
 }
 
@@ -81,6 +98,28 @@ impl Queue {
     /// Nothing in here panics half-way through a change.
     fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves an append for the next batch.
+    fn push(&self, waiting: Waiting) -> Result<(), AppendError> {
+        self.open_state()?.waiting.push_back(waiting);
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    fn open_state(&self) -> Result<MutexGuard<'_, QueueState>, AppendError> {
+        let state = self.state();
+        if state.closed { Err(AppendError::Refused(StoreError::Closed)) } else { Ok(state) }
+    }
+
+    /// Whether an append may be sent by its caller, since nobody else appends.
+    fn send_alone(&self, trajectory: TrajectoryId) -> Result<Option<Sending<'_>>, AppendError> {
+        let mut state = self.open_state()?;
+        let alone = state.quiet && state.waiting.is_empty() && state.under_way.is_empty();
+        Ok(alone.then(|| {
+            state.under_way.insert(trajectory);
+            Sending { queue: self, trajectory }
+        }))
     }
 
     /// Nothing is appended any more. Those who wait are told, since their answers are dropped.
@@ -118,6 +157,9 @@ impl QueueState {
         }
         staying.append(&mut self.waiting);
         self.waiting = staying;
+        if !batch.is_empty() {
+            self.quiet = batch.len() == 1 && self.waiting.is_empty();
+        }
         batch.sort_by_key(|waiting| waiting.admitted.trajectory());
         batch
     }

@@ -16,6 +16,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("V6__epochs", include_str!("../../migrations/postgres/V6__epochs.sql")),
     ("V7__archive", include_str!("../../migrations/postgres/V7__archive.sql")),
     ("V8__writ_accounts", include_str!("../../migrations/postgres/V8__writ_accounts.sql")),
+    ("V9__short_entries", include_str!("../../migrations/postgres/V9__short_entries.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 
