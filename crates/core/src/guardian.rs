@@ -335,7 +335,9 @@ fn lacks_authority(proposal: &Proposal, writ: &Writ, inputs: &Inputs<'_>) -> Opt
     if !writ.window.contains(inputs.now) {
         return Some("the writ is not valid now".to_owned());
     }
-    if !writ.allows(&proposal.tool) {
+    // What a child is given is compared with the writ when it is handed over.
+    let delegates = proposal.tool.delegates().is_some();
+    if !delegates && !writ.allows(&proposal.tool) {
         return Some(format!("the writ does not name the tool `{}`", proposal.tool));
     }
     let effect = inputs.tool.as_ref().map_or(Effect::Irreversible, |tool| tool.effect);

@@ -109,6 +109,8 @@ struct Runner {
     vouched: u64,
     /// Rung when others add to the trajectory.
     bell: Arc<Notify>,
+    /// Whether the next turn says so if there is nothing to do.
+    rests: bool,
 }
 
 /// Drives a trajectory, with another attempt whenever something else is in force. The caller holds its
@@ -192,6 +194,7 @@ async fn attempt(
         stretch: 0,
         vouched,
         bell,
+        rests: false,
     };
     let left = Box::pin(runner.run()).await;
     shared.drivers().remove(&trajectory);
@@ -321,6 +324,7 @@ impl Runner {
             findings: &self.findings,
             looking: &self.looking,
             may_open: !*self.stop.borrow() && !desk.outdated() && desk.shared.may_sign().is_ok(),
+            may_rest: self.rests,
             recorded: None,
             blobs: &self.blobs,
             sealed: &self.sealed,
@@ -453,8 +457,14 @@ impl Runner {
         let wake = self.chain.state().summary().and_then(|summary| summary.wake_at);
         let soon = wake.is_some_and(|wake| wake.0 <= now.0.saturating_add(SOON_MS) && wake > now);
         if quiet && !made.busy && !soon {
-            return Ok(Some(Left::Parked));
+            let looks_busy = || self.chain.state().summary().is_some_and(|it| it.runnable);
+            if self.rests || !looks_busy() {
+                return Ok(Some(Left::Parked));
+            }
+            self.rests = true;
+            return Ok(None);
         }
+        self.rests = false;
         let look = if made.busy { BUSY_LOOK } else { shared.look_after(HEARD_LOOK_MS) };
         let poll = Instant::now() + look;
         let bell = Arc::clone(&self.bell);

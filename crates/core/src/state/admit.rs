@@ -278,7 +278,8 @@ impl State {
                     !rests && self.check_idle(&undo).is_ok()
                 });
         }
-        self.may_complete().is_ok() || self.idle.size() > self.unconfirmed.size() + self.resting
+        let may_begin = self.idle.size() > self.unconfirmed.size() + self.resting;
+        self.may_complete().is_ok() || may_begin && !self.quiet
     }
 
     /// Whether nothing new may start.
