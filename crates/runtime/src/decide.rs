@@ -93,14 +93,15 @@ pub(crate) fn gather(
     Some((outside, Taken { slot, hold, pass }))
 }
 
-/// What a decision on handing a task to a child rests on beside the chain: it sends nothing, and what the
-/// child uses of the tenant's account is set aside call by call.
+/// What a decision on handing a task to a child rests on beside the chain: it sends nothing, so it
+/// takes no place in its principal's windows, and what the child uses of accounts is set aside call by call.
 pub(crate) fn gather_for_child(desk: &Desk, draft: &Draft<Facts>, now: UnixMs) -> Outside {
     Outside {
         account: None,
+        standing: Vec::new(),
         dispatch_by: now,
         frozen: None,
-        pace: quarantine::pace(desk, draft, now),
+        pace: quarantine::own_pace(desk, draft, now),
         repeats: Vec::new(),
         takes_over: true,
     }
