@@ -87,7 +87,7 @@ codes! {
             "the arguments do not fit the tool's schema",
             "the decision names each place; `gesta check` finds most of them before a job runs";
         "temporal_intervention":
-            "too many calls in a window, or the principal or tenant is in quarantine",
+            "too many calls in a window, or the job, principal or tenant is in quarantine",
             "`gesta quarantine` lists and lifts; `[temporal]` in `gesta.toml` sets the windows";
         "envelope_invalid":
             "the arguments are too large, or not an object",

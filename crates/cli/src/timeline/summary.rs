@@ -249,6 +249,7 @@ fn frozen(target: &FreezeTarget) -> String {
         FreezeTarget::Tool(tool) => format!("the tool `{tool}`"),
         FreezeTarget::Principal(principal) => format!("the principal `{principal}`"),
         FreezeTarget::Tenant(tenant) => format!("the tenant `{tenant}`"),
+        FreezeTarget::Trajectory(trajectory) => format!("the job {trajectory}"),
         FreezeTarget::All => "everything".to_owned(),
     }
 }

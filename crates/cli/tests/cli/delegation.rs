@@ -241,6 +241,14 @@ fn a_policy_is_asked_about_handing_on() {
     assert_eq!(refusal["decision"]["doc"]["reason"], "policy_denied");
     assert_eq!(refusal["proposal"]["args"]["job"], "child");
     assert_eq!(tree(&world, &id)["children"], json!([]));
+    let log = world.gesta(&["log", &id]).ok();
+    assert!(log.contains("rejection") && log.contains("policy_denied"), "{log}");
+
+    let never = "@id(\"all\") permit (principal, action, resource);\n@id(\"never-act\") forbid (principal, action in Action::\"tool:delegate.external\", resource) when { context.args.tools.contains(\"act\") };\n";
+    publish(never);
+    let refused = world.gesta(&["run", "job.yaml", "--key", "never"]).expect(10);
+    assert!(refused.out.contains("`never-act`"), "{}", refused.out);
+    assert!(!world.path("done").exists());
 
     publish(&format!(
         "{calls}@id(\"hand-on\") @reason(\"somebody else acts\") permit (principal, action == Action::\"call:delegate.external\", resource) when {{ context.args.job == \"child\" && context.args.tools.contains(\"act\") }};\n"
@@ -374,6 +382,37 @@ steps:
     world.gesta(&["resolve", &format!("{id}/ask/undo"), "--give-up"]).ok();
     world.gesta(&["resume", &id]).expect(10);
     assert_eq!(world.files("undone"), 1);
+    world.gesta(&["verify", &id]).ok();
+    world.gesta(&["replay", &id]).ok();
+}
+
+/// So it is when somebody cancels: what the child has completed is the operator's, the rest is undone.
+#[test]
+fn cancelling_with_compensation_does_not_pass_over_a_completed_child() {
+    let job = "job: parent
+steps:
+  - { id: first, tool: act }
+  - { id: ask, delegate: { job: child.yaml, input: { n: 1 } }, needs: [first] }
+  - { id: wait, wait: { signal: go }, needs: [ask] }
+";
+    let world = world(job, CHILD);
+    let mut run = world.start(&["run", "job.yaml"]);
+    run.says("leaves it waiting");
+    run.kill();
+    let (id, below) = (root(&world), child(&world));
+    assert_eq!(tree(&world, &id)["children"][0]["status"], "completed");
+    world.gesta(&["cancel", &id, "--compensate"]).ok();
+    let mut run = world.start(&["resume", &id]);
+    run.says("ask/undo");
+    run.says("leaves it waiting");
+    run.kill();
+    assert!(!world.path("undone").exists());
+    let doubts = world.gesta(&["doubts"]).ok();
+    assert!(doubts.contains("ask/undo") && doubts.contains("a child has completed it"), "{doubts}");
+    assert_eq!(world.bodies(&below, "cancel_requested").len(), 0);
+    world.gesta(&["resolve", &format!("{id}/ask/undo"), "--give-up"]).ok();
+    world.gesta(&["resume", &id]).expect(11);
+    assert_eq!((world.files("done"), world.files("undone")), (2, 1));
     world.gesta(&["verify", &id]).ok();
     world.gesta(&["replay", &id]).ok();
 }
