@@ -136,7 +136,7 @@ impl StandingWrits {
             match settle_ended(shared, account, chain, &like).await {
                 Ok(None) => {}
                 Ok(Some((draw, drawn))) => {
-                    thresholds::register(shared, account, &draw, &drawn).await
+                    thresholds::register(shared, account, &draw, &drawn).await;
                 }
                 Err(error) => {
                     tracing::warn!(trajectory = %self.trajectory, %error, "a writ's account does not know of a late effect");

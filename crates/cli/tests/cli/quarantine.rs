@@ -97,8 +97,8 @@ fn a_runaway_principal_is_put_into_quarantine_until_lifted() {
 fn a_runaway_job_is_put_into_quarantine_alone() {
     let world = scene("trajectory = [{ calls = 2, per = \"1s\", then = \"quarantine\" }]", 3);
     let mut run = world.start(&["run", "job.yaml"]);
+    run.says("is in quarantine: too many calls");
     let id = world.job();
-    run.says(&format!("job {id} is in quarantine"));
     assert_eq!(paid(&world), 2);
     let rows = world.gesta(&["quarantine", "--json"]).json_lines();
     assert_eq!(rows[0]["target"], json!({ "trajectory": id }));
