@@ -135,8 +135,7 @@ async fn attempt(
     stop: watch::Receiver<bool>,
 ) -> Result<Left, RunError> {
     let lease = shared.pulse.lease();
-    let store = Arc::clone(&shared.store);
-    let mut chain = Chain::<Facts>::follow(store, trajectory).await?;
+    let mut chain = Chain::<Facts>::follow(Arc::clone(&shared.store), trajectory).await?;
     shared.reaches(trajectory, chain.state().head())?;
     if chain.state().ended().is_some() {
         children::bring_back(&shared, &mut chain).await?;

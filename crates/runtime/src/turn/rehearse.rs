@@ -25,7 +25,7 @@ pub(crate) enum Part<'a> {
     Unapproved(&'a StepId),
     /// A call that is over.
     Settle(&'a Ended, Option<&'a Signed<EffectReport>>),
-    /// Nothing can be done for now.
+    /// Nothing can be done until something arrives.
     Rest,
     /// The end, or a rollback.
     Whole(Act),

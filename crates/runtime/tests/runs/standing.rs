@@ -210,7 +210,7 @@ async fn what_arrives_after_the_end_is_charged_to_the_writ_above() {
     while !cut_off.load(Ordering::SeqCst) {
         tokio::task::yield_now().await;
     }
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::advance(Duration::from_secs(10)).await;
 
     assert_eq!(scene.drive(job).await, Left::Parked, "it is in doubt");
     let (person, key) = (person().unwrap(), &scene.cast.operator);

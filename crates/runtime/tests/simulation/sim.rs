@@ -94,13 +94,25 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
         wrong.extend(delegations::accounts(limit, &rows, &ledger));
         wrong
     };
+    let chains = chains(&scene, &mut wrong).await;
+    let ledger = outside.ledger.lock().unwrap();
+    for (id, chain) in &chains {
+        let found = authority::audit(chain, &record).into_iter().chain(audit(id, chain, &ledger));
+        wrong.extend(found.map(|what| format!("{id}: {what}\n{}", told(chain))));
+    }
+    for (id, what) in delegations::audit(&chains) {
+        wrong.push(format!("{id}: {what}\n{}", told(&chains[&id])));
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Wrong(wrong)) }
+}
+
+/// What is in the store, as far as it verifies, and whether it replays.
+async fn chains(scene: &Scene, wrong: &mut Vec<String>) -> Chains {
     let mut chains = Chains::new();
     let keyring = authority::trusted(keyring(&scene.cast));
     for trajectory in family::ids(&scene.store).await {
-        let chain: Vec<Value> = match verified(&*scene.store, trajectory, &keyring).await {
-            Ok(entries) => {
-                entries.iter().map(|e| serde_json::from_slice(e.bytes()).unwrap()).collect()
-            }
+        let entries = match verified(&*scene.store, trajectory, &keyring).await {
+            Ok(entries) => entries,
             Err(finding) => {
                 wrong.push(finding);
                 continue;
@@ -109,19 +121,10 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
         if let Err(why) = replayed(&scene.store, trajectory).await {
             wrong.push(format!("{trajectory} does not replay: {why}"));
         }
-        let ledger = outside.ledger.lock().unwrap();
-        for what in authority::audit(&chain, &record) {
-            wrong.push(format!("{trajectory}: {what}\n{}", told(&chain)));
-        }
-        for what in audit(&trajectory.to_string(), &chain, &ledger) {
-            wrong.push(format!("{trajectory}: {what}\n{}", told(&chain)));
-        }
-        chains.insert(trajectory.to_string(), chain);
+        let chain = entries.iter().map(|entry| serde_json::from_slice(entry.bytes()).unwrap());
+        chains.insert(trajectory.to_string(), chain.collect());
     }
-    for (id, what) in delegations::audit(&chains) {
-        wrong.push(format!("{id}: {what}\n{}", told(&chains[&id])));
-    }
-    if wrong.is_empty() { Ok(()) } else { Err(Wrong(wrong)) }
+    chains
 }
 
 fn options(broken: Broken) -> Options {
