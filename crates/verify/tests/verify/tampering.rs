@@ -25,7 +25,7 @@ fn a_good_bundle_is_sound() {
     assert_eq!(report.counts.entries, 21);
     assert_eq!(report.counts.signatures, 20);
     assert_eq!(report.counts.blobs, 1);
-    assert_eq!(report.counts.links, 8);
+    assert_eq!(report.counts.links, 9);
     assert!(report.not_checked.is_empty());
 }
 
