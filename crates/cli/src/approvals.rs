@@ -84,6 +84,7 @@ async fn read(
             Body::PendingApproval(pending) if entry.id() == row.parked.entry => {
                 let tool = catalogue.and_then(|tools| tools.get(&pending.proposal.tool));
                 let manifest = tool.map(gesta_runtime::tools::Tool::manifest);
+                let hands_on = pending.proposal.tool.delegates();
                 let args = pending.proposal.args.clone();
                 asked = Some(Asked {
                     trajectory,
@@ -92,7 +93,7 @@ async fn read(
                     principal: writ.map(|writ| writ.principal.clone()),
                     tenant: writ.map(|writ| writ.tenant.clone()),
                     tool: pending.proposal.tool.clone(),
-                    effect: manifest.map(|manifest| manifest.effect),
+                    effect: manifest.map(|manifest| manifest.effect).or(hands_on),
                     cost: manifest.map(|manifest| manifest.cost),
                     changes: manifest
                         .map(|manifest| foreseen(manifest, &args, state.world()))

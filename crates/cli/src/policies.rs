@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use gesta_core::digest::Digest;
-use gesta_core::ids::TrajectoryId;
+use gesta_core::ids::{ToolName, TrajectoryId};
 use gesta_core::keys::PrivateKey;
 use gesta_policy::{PolicyDocument, PolicyFile};
 use gesta_runtime::RunError;
@@ -174,6 +174,11 @@ pub(crate) fn would_be(tools_file: Option<&Path>, tools: &Catalogue) -> Result<P
 /// Whether two documents differ in nothing but their tools.
 pub(crate) fn says_the_same(one: &PolicyDocument, other: &PolicyDocument) -> bool {
     one.policies == other.policies && one.roles == other.roles
+}
+
+/// The tools that a document is for. Handing on, which every document knows as if it were some, is none.
+pub(crate) fn tools_of(document: &PolicyDocument) -> impl Iterator<Item = &ToolName> {
+    document.tools.keys().filter(|tool| tool.delegates().is_none())
 }
 
 /// A digest, for people.

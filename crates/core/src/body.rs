@@ -22,7 +22,9 @@ use crate::time::UnixMs;
 use crate::world::{Delta, ResourceRef};
 use crate::writ::Writ;
 
-pub use delegation::{Delegation, DelegationResult, Delivered, Delivery, OnChildFailure, OnStop};
+pub use delegation::{
+    Delegation, DelegationResult, Delivered, Delivery, OnChildFailure, OnStop, Task,
+};
 pub use plan::{Plan, PlanStep, StepKind};
 pub use proposal::{Proposal, external_key, step_seed};
 
@@ -422,7 +424,8 @@ pub struct Compensation {
     pub undo: Vec<Undo>,
 }
 
-/// A step parks on a key, a time, or whichever comes first.
+/// A step parks on a key, a time, or whichever comes first. A loop that names neither says that nothing
+/// can be done until something below it moves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Waiting {
@@ -434,6 +437,13 @@ pub struct Waiting {
     /// The time at which it wakes anyway.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
     pub until: Option<UnixMs>,
+}
+
+impl Waiting {
+    /// Whether it waits for what is below it.
+    pub fn rests(&self) -> bool {
+        self.key.is_none() && self.until.is_none()
+    }
 }
 
 /// Something arrived from outside.

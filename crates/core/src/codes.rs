@@ -87,7 +87,7 @@ codes! {
             "the arguments do not fit the tool's schema",
             "the decision names each place; `gesta check` finds most of them before a job runs";
         "temporal_intervention":
-            "too many calls in a window, or the principal or tenant is in quarantine",
+            "too many calls in a window, or the job, principal or tenant is in quarantine",
             "`gesta quarantine` lists and lifts; `[temporal]` in `gesta.toml` sets the windows";
         "envelope_invalid":
             "the arguments are too large, or not an object",
@@ -148,6 +148,7 @@ codes! {
         "item_failed": "an item of a list failed", "`gesta log ID` shows which";
         "not_a_list": "a step runs over something that is not a list", "correct `each` in the job file";
         "results_too_large": "the results of a list are too large together", "let each item return less";
+        "child_completed": "a child has completed what is to be undone, and nothing undoes that by itself", "undo it by hand, then `gesta resolve ID/STEP/undo --give-up`";
         "no_compensation": "nothing says how the effect is undone", "declare `compensate`, or undo it by hand";
         "signal_key": "the key of a wait is not one", "correct the `signal` of the wait";
         "wait_until": "the time of a wait is not one", "correct the `until` of the wait";

@@ -13,7 +13,7 @@ use crate::json::{Canon, JsonError};
 use crate::policy::{Answer, Asking, Deciding, Evidence, Requirement, Ruling};
 use crate::repeat::{self, Repeats};
 use crate::state::{Registry, State, Status};
-use crate::temporal::{Grade, Pace};
+use crate::temporal::{Grade, Pace, Whose};
 use crate::time::{Day, UnixMs};
 use crate::writ::{Effect, Writ};
 
@@ -303,6 +303,8 @@ pub fn frozen_by(
         .is_some_and(|writ| registry.is_frozen(&FreezeTarget::Tenant(writ.tenant.clone())))
     {
         Some("the tenant is frozen")
+    } else if registry.is_frozen(&FreezeTarget::Trajectory(state.trajectory())) {
+        Some("the job is frozen")
     } else {
         None
     }
@@ -335,7 +337,9 @@ fn lacks_authority(proposal: &Proposal, writ: &Writ, inputs: &Inputs<'_>) -> Opt
     if !writ.window.contains(inputs.now) {
         return Some("the writ is not valid now".to_owned());
     }
-    if !writ.allows(&proposal.tool) {
+    // What a child is given is compared with the writ when it is handed over.
+    let delegates = proposal.tool.delegates().is_some();
+    if !delegates && !writ.allows(&proposal.tool) {
         return Some(format!("the writ does not name the tool `{}`", proposal.tool));
     }
     let effect = inputs.tool.as_ref().map_or(Effect::Irreversible, |tool| tool.effect);
@@ -482,6 +486,8 @@ pub fn quarantined_by(state: &State, registry: Option<&Registry>) -> Option<&'st
         Some("the principal is in quarantine")
     } else if registry.is_quarantined(&FreezeTarget::Tenant(writ.tenant.clone())) {
         Some("the tenant is closed")
+    } else if registry.is_quarantined(&FreezeTarget::Trajectory(state.trajectory())) {
+        Some("the job is in quarantine")
     } else {
         None
     }
@@ -513,7 +519,13 @@ fn temporal(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<F
         }
         Grade::Interrupt => Found { refusal: None, ..refused },
         Grade::Quarantine => {
-            let quarantine = writ.map(|writ| FreezeTarget::Principal(writ.principal.clone()));
+            // A window of the principal says more than one of a single trajectory.
+            let all = |pace: &Pace| pace.rule.then == grade && pace.whose == Whose::Principal;
+            let quarantine = match writ {
+                Some(writ) if full().any(all) => FreezeTarget::Principal(writ.principal.clone()),
+                _ => FreezeTarget::Trajectory(state.trajectory()),
+            };
+            let quarantine = Some(quarantine);
             Found { quarantine, ..refused.held(Hold::Thaw) }
         }
         Grade::Close => {

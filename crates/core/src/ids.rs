@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::digest::{Digest, hex_bytes};
+use crate::writ::Effect;
 
 /// A name that was refused, and what it should look like.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -240,6 +241,25 @@ name!(
     "a channel (printable ASCII without blanks, at most 64 characters)",
     |text| spelled(text, 64, |b| b.is_ascii_graphic())
 );
+
+impl ToolName {
+    /// What policies and freezes call handing a task to a child that may do this much to the world. No tool
+    /// is called so.
+    pub fn of_delegation(effect: Effect) -> Self {
+        Self(format!("delegate.{effect}").into())
+    }
+
+    /// What a child may do to the world, if this stands for handing it a task.
+    pub fn delegates(&self) -> Option<Effect> {
+        match self.as_str().strip_prefix("delegate.")? {
+            "read" => Some(Effect::Read),
+            "write" => Some(Effect::Write),
+            "external" => Some(Effect::External),
+            "irreversible" => Some(Effect::Irreversible),
+            _ => None,
+        }
+    }
+}
 
 impl Channel {
     /// Where people are asked when nothing says where.

@@ -111,7 +111,7 @@ words!(
         LateEffect = "late_effect",
         /// A tenant has reached a threshold of its budget.
         Budget = "budget",
-        /// A Guardian has put a principal or a tenant into quarantine.
+        /// A Guardian has put a job, a principal or a tenant into quarantine.
         Quarantine = "quarantine",
     }
 );

@@ -12,7 +12,7 @@ pub enum Grade {
     Throttle,
     /// A person is asked.
     Interrupt,
-    /// Everything of the principal is refused until a person lifts it.
+    /// Everything of whoever the window counts, trajectory or principal, is refused until a person lifts it.
     Quarantine,
     /// Everything of the tenant is refused until a person lifts it.
     Close,

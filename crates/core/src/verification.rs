@@ -350,7 +350,9 @@ pub fn signed(body: &Body) -> Vec<SignedRef<'_>> {
         Body::Approval(approval) => vec![by_role(&approval.statement)],
         Body::Resolution(resolution) => vec![by_role(&resolution.statement)],
         Body::LateEffect(late) => vec![by_role(&late.report)],
-        Body::Delegation(delegation) => vec![needing(&delegation.writ, Needs::Narrower)],
+        Body::Delegation(delegation) => {
+            vec![by_role(&delegation.decision), needing(&delegation.writ, Needs::Narrower)]
+        }
         Body::Registration(registration) => {
             let statement = &registration.statement;
             vec![needing(statement, Needs::Registry(statement.doc().item.roles()))]
@@ -490,7 +492,7 @@ pub fn blobs(body: &Body) -> Vec<BlobRef> {
         }
         Body::LateEffect(late) => [of_report(&late.report), None],
         Body::Signal(signal) => [of(&signal.payload), None],
-        Body::Delegation(delegation) => [of(&delegation.task), None],
+        Body::Delegation(delegation) => [of(&delegation.task.input), None],
         Body::DelegationResult(result) => [of(&result.answer), None],
         Body::Completed(completed) => [of(&completed.answer), None],
         _ => [None, None],

@@ -135,6 +135,7 @@ fn a_tool_must_be_there_and_not_frozen() {
         FreezeTarget::Tool("pay".parse().unwrap()),
         FreezeTarget::Principal("agent:sample".parse().unwrap()),
         FreezeTarget::Tenant("acme".parse().unwrap()),
+        FreezeTarget::Trajectory(state.trajectory()),
     ] {
         let frozen = registry(&[RegistryItem::Freeze(target.clone())]);
         let inputs = Inputs { registry: Some(frozen.registry()), ..inputs(&writs) };
@@ -149,6 +150,7 @@ fn a_tool_must_be_there_and_not_frozen() {
         RegistryItem::Freeze(FreezeTarget::Tool("mail".parse().unwrap())),
         RegistryItem::Freeze(FreezeTarget::Principal("agent:other".parse().unwrap())),
         RegistryItem::Freeze(FreezeTarget::Tenant("other".parse().unwrap())),
+        RegistryItem::Freeze(FreezeTarget::Trajectory(REGISTRY)),
     ]);
     let inputs = Inputs { registry: Some(others.registry()), ..inputs(&writs) };
     assert_eq!(judge(&pay, &state, &inputs).unwrap().verdict, Verdict::Allow);
@@ -358,9 +360,13 @@ fn the_first_stage_that_refuses_counts() {
 }
 
 fn pace(in_window: u64, then: Grade) -> Pace {
+    pace_of(Whose::Principal, in_window, then)
+}
+
+fn pace_of(whose: Whose, in_window: u64, then: Grade) -> Pace {
     let rule = Rule { calls: 2, per_ms: 1000, then };
     let starts = (0..in_window).map(|n| UnixMs(EPOCH.0 - n));
-    Pace::of(rule, Whose::Trajectory, starts, EPOCH)
+    Pace::of(rule, whose, starts, EPOCH)
 }
 
 #[test]
@@ -382,11 +388,19 @@ fn windows_are_graded_and_the_strictest_counts() {
     refuses(&quarantined, "temporal", reason, Some(Hold::Thaw));
     let principal = FreezeTarget::Principal("agent:sample".parse().unwrap());
     assert_eq!(quarantined.quarantine, Some(principal.clone()));
+    // One job that is too fast by itself says nothing about others of its principal.
+    let own = |grade| pace_of(Whose::Trajectory, 2, grade);
+    let alone = judged(vec![own(Grade::Quarantine), pace(2, Grade::Throttle)]);
+    refuses(&alone, "temporal", reason, Some(Hold::Thaw));
+    let job = FreezeTarget::Trajectory(state.trajectory());
+    assert_eq!(alone.quarantine, Some(job.clone()));
+    let both = judged(vec![own(Grade::Quarantine), pace(2, Grade::Quarantine)]);
+    assert_eq!(both.quarantine, Some(principal.clone()));
     let closed = judged(vec![pace(2, Grade::Close), pace(2, Grade::Quarantine)]);
     let tenant = FreezeTarget::Tenant("acme".parse().unwrap());
     assert_eq!(closed.quarantine, Some(tenant.clone()));
 
-    for target in [principal, tenant] {
+    for target in [principal, tenant, job] {
         let says = registry(&[RegistryItem::Quarantine(target.clone())]);
         let judgement =
             judge(&pay, &state, &Inputs { registry: Some(says.registry()), ..inputs(&writs) });

@@ -273,9 +273,7 @@ fn granted<'a>(steps: impl Iterator<Item = &'a PlanStep>) -> BTreeSet<ToolName> 
         let undo = spec.call().and_then(|call| call.compensate.as_ref());
         tools.extend(undo.map(|undo| undo.tool.clone()));
         tools.extend(spec.call().map(|call| call.tool.clone()));
-        if let Work::Delegate(delegate) = spec.work {
-            tools.extend(delegate.tools);
-        }
+        tools.extend(spec.delegate().into_iter().flat_map(|delegate| delegate.tools.clone()));
     }
     tools
 }

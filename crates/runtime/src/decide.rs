@@ -1,5 +1,6 @@
 //! Step 3 of the path of a call: every input of the Guardian is gathered, and its verdict is signed.
 
+use gesta_core::amounts::Amounts;
 use gesta_core::body::Proposal;
 use gesta_core::document::Decision;
 use gesta_core::entry::Head;
@@ -75,6 +76,9 @@ pub(crate) fn gather(
     let slot = limits::slot(desk, tool, timeout_ms).ok()?;
     let standing = desk.standing.ask(draft, tool).ok()?;
     let account = budgets::reserve(desk, tool, timeout_ms, now).ok()?;
+    #[cfg(feature = "sabotage")]
+    let account =
+        account.filter(|_| desk.shared.options.sabotage != Some(crate::Sabotage::IgnoreAccounts));
     let (account, hold) = account.map_or((None, None), |(told, hold)| (Some(told), hold));
     let (pace, pass) = quarantine::pace(desk, draft, now).ok()?;
     let outside = Outside {
@@ -87,6 +91,20 @@ pub(crate) fn gather(
         takes_over: true,
     };
     Some((outside, Taken { slot, hold, pass }))
+}
+
+/// What a decision on handing a task to a child rests on beside the chain: it sends nothing, so it
+/// takes no place in its principal's windows, and what the child uses of accounts is set aside call by call.
+pub(crate) fn gather_for_child(desk: &Desk, draft: &Draft<Facts>, now: UnixMs) -> Outside {
+    Outside {
+        account: None,
+        standing: Vec::new(),
+        dispatch_by: now,
+        frozen: None,
+        pace: quarantine::own_pace(desk, draft, now),
+        repeats: Vec::new(),
+        takes_over: true,
+    }
 }
 
 /// Asks everything, and signs the verdict.
@@ -103,9 +121,14 @@ pub(crate) fn decide(
     let options = &desk.shared.options;
     let evidence: Vec<Evidence> = draft.view().evidence().cloned().collect();
     let approvals = desk.approvals(draft, &proposal.step, registry.as_deref());
+    let known = match tool {
+        Some(tool) => Some(facts(tool, outside.frozen.clone())),
+        None => proposal.tool.delegates().map(handing_over),
+    };
+    let effect = known.as_ref().map(|known| known.effect);
     let inputs = Inputs {
         now,
-        tool: tool.map(|tool| facts(tool, outside.frozen.clone())),
+        tool: known,
         writ: desk.writ(registry.as_deref()),
         writ_chain: &desk.writ_chain,
         mismatches: tool
@@ -118,7 +141,7 @@ pub(crate) fn decide(
             .rules(&proposal.tool)
             .map(|rules| rules.preconditions(&proposal.args, state.world()))
             .unwrap_or_default(),
-        policy: ask_policies(desk, draft, proposal, tool, (&approvals, &evidence), now),
+        policy: ask_policies(desk, draft, proposal, effect, (&approvals, &evidence), now),
         evidence: &evidence,
         approvals,
         registry: registry.as_ref().map(|state| state.registry()),
@@ -182,12 +205,12 @@ fn ask_policies(
     desk: &Desk,
     draft: &Draft<Facts>,
     proposal: &Proposal,
-    tool: Option<&Tool>,
+    effect: Option<Effect>,
     (approvals, evidence): (&[String], &[Evidence]),
     now: UnixMs,
 ) -> Result<Answer, String> {
     let state = draft.state();
-    let (Some(tool), Some((_, writ))) = (tool, state.writ()) else {
+    let (Some(effect), Some((_, writ))) = (effect, state.writ()) else {
         return Err("there is no such tool, or no writ".to_owned());
     };
     let spent = state.spent().plus(state.reserved());
@@ -196,7 +219,7 @@ fn ask_policies(
         principal: &writ.principal,
         tenant: &writ.tenant,
         tool: &proposal.tool,
-        effect: tool.manifest().effect,
+        effect,
         args: &proposal.args,
         now,
         tries: asked.map_or(0, |asked| asked.failures + asked.turned_away),
@@ -228,4 +251,10 @@ fn repeats(
 fn facts(tool: &Tool, frozen: Option<String>) -> ToolFacts {
     let manifest = tool.manifest();
     ToolFacts { effect: manifest.effect, reserve: manifest.cost, frozen }
+}
+
+/// What the Guardian must know of handing a task to a child: it costs nothing by itself, and does what the
+/// child may do.
+fn handing_over(effect: Effect) -> ToolFacts {
+    ToolFacts { effect, reserve: Amounts::default(), frozen: None }
 }

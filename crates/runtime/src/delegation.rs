@@ -10,7 +10,6 @@ use gesta_core::body::{
     step_seed,
 };
 use gesta_core::content::Content;
-use gesta_core::digest::Digest;
 use gesta_core::document::{Decision, Failing};
 use gesta_core::entry::{Author, Body, Entry, Head};
 use gesta_core::ids::{Principal, StepId, TrajectoryId};
@@ -21,23 +20,11 @@ use gesta_store::{Chain, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
 use crate::cut;
-use crate::desk::{COMPILER, OUTPUT_LIMITS};
+use crate::desk::{COMPILER, OUTPUT_LIMITS, Shared};
 use crate::error::RunError;
 use crate::facts::{Ending, Facts, Handed};
-use crate::job::{DelegateSpec, Work};
+use crate::job::DelegateSpec;
 use crate::jobs;
-
-/// What a child is to do, as its `delegation` says it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Task {
-    /// What it is given.
-    pub(crate) input: Content,
-    /// The name of its job.
-    pub(crate) job: String,
-    /// The digest of its plan, as the parent's plan holds it.
-    pub(crate) plan: Digest,
-}
 
 /// How a child ended that did not complete, in place of an answer.
 #[derive(Serialize, Deserialize)]
@@ -99,9 +86,8 @@ async fn begin(
     let handed = facts.handed(step).ok_or(RunError::NotBegun)?;
     let mandate = facts.mandate().ok_or(RunError::NotBegun)?;
     let child = handed.delegation.child;
-    let spec = facts.spec(step).ok_or(RunError::NotBegun)??;
-    let Work::Delegate(spec) = &spec.work else { return Err(RunError::NotBegun) };
-    let plan = plan(store, spec).await?;
+    let spec = facts.spec(&step.node()).ok_or(RunError::NotBegun)??;
+    let plan = plan(store, spec.delegate().ok_or(RunError::NotBegun)?).await?;
     let root = root(state, mandate, handed)?;
     let by = Author::Principal(root.principal.clone());
     let mut chain = Chain::<Facts>::begin(Arc::clone(store), child);
@@ -126,8 +112,6 @@ async fn begin(
 
 fn root(state: &State, mandate: &Mandate, handed: &Handed) -> Result<Root, RunError> {
     let Handed { entry, delegation, .. } = handed;
-    let Content::Inline(task) = &delegation.task else { return Err(RunError::NotBegun) };
-    let task: Task = task.read()?;
     let generation = state.step(&delegation.step).map_or(1, |step| step.generation);
     let seed = state.seed().ok_or(RunError::NotBegun)?;
     let mut writs = mandate.writs.clone();
@@ -138,7 +122,7 @@ fn root(state: &State, mandate: &Mandate, handed: &Handed) -> Result<Root, RunEr
         purpose: Purpose::Job(Mandate {
             delegated_by: Some(DelegatedBy { delegation: *entry, trajectory: state.trajectory() }),
             environment: mandate.environment,
-            input: task.input,
+            input: delegation.task.input.clone(),
             registry: mandate.registry.clone(),
             writs,
         }),
@@ -184,10 +168,10 @@ fn acts_for(state: &State) -> Result<Principal, RunError> {
 /// Brings the result of a child that has ended to its parent, and notes that it is there. Returns what was
 /// added to either chain.
 pub(crate) async fn to_parent(
-    store: &Arc<dyn Store>,
+    shared: &Shared,
     chain: &mut Chain<Facts>,
-    now: UnixMs,
 ) -> Result<Vec<Entry>, RunError> {
+    let (store, now) = (&shared.store, shared.pulse.now());
     let Some(parent) = chain.state().owes_parent() else { return Ok(Vec::new()) };
     cut::here("after_child_end");
     let by = Author::Principal(acts_for(chain.state())?);
@@ -199,6 +183,8 @@ pub(crate) async fn to_parent(
                 let step = draft.view().works_for(child.trajectory()).cloned();
                 if let Some(step) = step {
                     let body = result(child, facts, step)?;
+                    #[cfg(feature = "sabotage")]
+                    let body = sabotaged(body, shared.options.sabotage);
                     draft.push(now, by.clone(), Body::DelegationResult(Box::new(body)))?;
                 }
                 Ok::<_, RunError>(())
@@ -242,4 +228,14 @@ fn result(child: &State, facts: &Facts, step: StepId) -> Result<DelegationResult
         spent: child.spent(),
         step,
     })
+}
+
+#[cfg(feature = "sabotage")]
+fn sabotaged(mut result: DelegationResult, sabotage: Option<crate::Sabotage>) -> DelegationResult {
+    match sabotage {
+        Some(crate::Sabotage::FreeChildren) => result.spent = Default::default(),
+        Some(crate::Sabotage::OtherAnswer) => result.answer = Content::Inline(Canon::null()),
+        _ => {}
+    }
+    result
 }

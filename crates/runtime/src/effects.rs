@@ -209,6 +209,7 @@ async fn take_up_now(desk: &Desk, report: &Signed<EffectReport>) -> Result<(), R
     let now = desk.shared.pulse.now();
     let written = chain.write(|draft| take_up(desk, draft, report, now), |_| ()).await?;
     if written.made {
+        desk.standing.afterwards(&desk.shared, &chain).await;
         store.drop_effect(report).await?;
     }
     for entry in written.entries {

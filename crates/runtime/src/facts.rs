@@ -235,7 +235,7 @@ impl Follow for Facts {
                 self.resolution(resolution, entry);
             }
             Body::Delegation(delegation) => self.hand(delegation, entry.id(), at),
-            Body::DelegationResult(result) => self.child_ended(result),
+            Body::DelegationResult(result) => self.child_ended(result, entry),
             Body::Completed(_) | Body::Failed(_) | Body::Cancelled(_) => self.ended(entry),
             Body::Signal(signal) => {
                 self.signals.insert_mut(entry.id(), signal.payload.clone());
@@ -303,6 +303,11 @@ impl Facts {
     /// The task that a child works on for a step.
     pub fn handed(&self, step: &StepId) -> Option<&Arc<Handed>> {
         self.handed.get(step)
+    }
+
+    /// How many children are at work.
+    pub fn children(&self) -> usize {
+        self.handed.size()
     }
 
     /// The step that a child works for.
@@ -517,14 +522,16 @@ impl Facts {
     }
 
     /// A child has ended: its step is done, or fails with what the child says of itself.
-    fn child_ended(&mut self, result: &DelegationResult) {
+    fn child_ended(&mut self, result: &DelegationResult, entry: &Entry) {
         let handed = self.handed.get(&result.step).cloned();
         self.handed.remove_mut(&result.step);
         let carved = handed.as_ref().map(|handed| handed.delegation.writ.doc().budget.carved());
         self.given = self.given.minus(carved.unwrap_or_default()).plus(result.spent);
-        let returns =
-            handed.is_some_and(|handed| handed.delegation.on_failure == OnChildFailure::Return);
+        let returns = handed
+            .as_ref()
+            .is_some_and(|handed| handed.delegation.on_failure == OnChildFailure::Return);
         if result.end == End::Completed || returns {
+            handed.iter().for_each(|handed| self.child_done(handed, result, entry));
             return self.settle(&result.step, &result.answer, false);
         }
         let how = if result.end == End::Cancelled { "was cancelled" } else { "failed" };

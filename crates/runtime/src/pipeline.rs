@@ -177,6 +177,18 @@ impl How {
     }
 }
 
+/// What nobody knows the end of, as if it had not been sent.
+#[cfg(feature = "sabotage")]
+fn refunded(how: &How, sabotage: Option<crate::Sabotage>) -> How {
+    let refunds = sabotage == Some(crate::Sabotage::RefundUnknown);
+    match how {
+        How::Failed { certainty: Certainty::Unknown, error, .. } if refunds => {
+            How::TurnedAway(error.clone())
+        }
+        how => how.clone(),
+    }
+}
+
 #[cfg(feature = "sabotage")]
 impl Ended {
     fn sabotaged(mut self, sabotage: Option<crate::Sabotage>) -> Self {
@@ -314,6 +326,9 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
             let tool = desk.shared.catalogue.get(&prepared.proposal.tool);
             let how = examine(&desk, tool, reply, &veil, wall_ms).await;
             if let Some(hold) = prepared.hold.take() {
+                #[cfg(feature = "sabotage")]
+                hold.charge(&refunded(&how, desk.shared.options.sabotage));
+                #[cfg(not(feature = "sabotage"))]
                 hold.charge(&how);
             }
             cut::here("after_examine");
@@ -396,7 +411,7 @@ pub(crate) fn settle(
 }
 
 /// People must say: the step parks.
-fn escalate(
+pub(crate) fn escalate(
     desk: &Desk,
     draft: &mut Draft<Facts>,
     proposal: Proposal,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gesta_core::document::RegistryItem;
 use gesta_core::guardian::Hold;
-use gesta_core::temporal::{Pace, Temporal, Whose};
+use gesta_core::temporal::{Pace, Whose};
 use gesta_core::time::UnixMs;
 use gesta_store::{Chain, ChainError, Draft};
 
@@ -27,14 +27,19 @@ pub(crate) fn pace(
     draft: &Draft<Facts>,
     now: UnixMs,
 ) -> Result<(Vec<Pace>, Option<Pass>), Busy> {
-    let Temporal { principal, trajectory } = &desk.shared.options.temporal;
-    let starts = draft.view().starts();
-    let own = trajectory
-        .iter()
-        .map(|rule| Pace::of(*rule, Whose::Trajectory, starts.iter().copied(), now));
-    let Some((_, writ)) = draft.state().writ() else { return Ok((own.collect(), None)) };
+    let mut paces = own_pace(desk, draft, now);
+    let Some((_, writ)) = draft.state().writ() else { return Ok((paces, None)) };
+    let principal = &desk.shared.options.temporal.principal;
     let (all, pass) = desk.shared.limits.pass(&writ.principal, principal, now)?;
-    Ok((own.chain(all).collect(), pass))
+    paces.extend(all);
+    Ok((paces, pass))
+}
+
+/// How full the trajectory's own windows are.
+pub(crate) fn own_pace(desk: &Desk, draft: &Draft<Facts>, now: UnixMs) -> Vec<Pace> {
+    let starts = draft.view().starts();
+    let rules = desk.shared.options.temporal.trajectory.iter();
+    rules.map(|rule| Pace::of(*rule, Whose::Trajectory, starts.iter().copied(), now)).collect()
 }
 
 /// When a step that is held is proposed again: at a known time, or less and less often.

@@ -109,6 +109,8 @@ struct Runner {
     vouched: u64,
     /// Rung when others add to the trajectory.
     bell: Arc<Notify>,
+    /// Whether the next turn says so if there is nothing to do.
+    rests: bool,
 }
 
 /// Drives a trajectory, with another attempt whenever something else is in force. The caller holds its
@@ -133,8 +135,7 @@ async fn attempt(
     stop: watch::Receiver<bool>,
 ) -> Result<Left, RunError> {
     let lease = shared.pulse.lease();
-    let store = Arc::clone(&shared.store);
-    let mut chain = Chain::<Facts>::follow(store, trajectory).await?;
+    let mut chain = Chain::<Facts>::follow(Arc::clone(&shared.store), trajectory).await?;
     shared.reaches(trajectory, chain.state().head())?;
     if chain.state().ended().is_some() {
         children::bring_back(&shared, &mut chain).await?;
@@ -192,6 +193,7 @@ async fn attempt(
         stretch: 0,
         vouched,
         bell,
+        rests: false,
     };
     let left = Box::pin(runner.run()).await;
     shared.drivers().remove(&trajectory);
@@ -321,6 +323,7 @@ impl Runner {
             findings: &self.findings,
             looking: &self.looking,
             may_open: !*self.stop.borrow() && !desk.outdated() && desk.shared.may_sign().is_ok(),
+            may_rest: self.rests,
             recorded: None,
             blobs: &self.blobs,
             sealed: &self.sealed,
@@ -450,8 +453,14 @@ impl Runner {
         let wake = self.chain.state().summary().and_then(|summary| summary.wake_at);
         let soon = wake.is_some_and(|wake| wake.0 <= now.0.saturating_add(SOON_MS) && wake > now);
         if quiet && !made.busy && !soon {
-            return Ok(Some(Left::Parked));
+            let looks_busy = || self.chain.state().summary().is_some_and(|it| it.runnable);
+            if self.rests || !looks_busy() {
+                return Ok(Some(Left::Parked));
+            }
+            self.rests = true;
+            return Ok(None);
         }
+        self.rests = false;
         let look = if made.busy { BUSY_LOOK } else { shared.look_after(HEARD_LOOK_MS) };
         let poll = Instant::now() + look;
         let bell = Arc::clone(&self.bell);

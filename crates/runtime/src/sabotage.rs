@@ -22,4 +22,16 @@ pub enum Sabotage {
     IgnoreFreeze,
     /// What earlier attempts left outside is used without looking.
     TrustTheWorld,
+    /// A child's result says that it used nothing.
+    FreeChildren,
+    /// A child is noted as begun that was not.
+    ForgetChild,
+    /// A child is noted as told to stop that was not.
+    LetChildrenBe,
+    /// A parent is told another answer than its child's.
+    OtherAnswer,
+    /// Nothing is set aside of tenants' accounts.
+    IgnoreAccounts,
+    /// What nobody knows the end of goes back to the tenant's account.
+    RefundUnknown,
 }

@@ -127,6 +127,24 @@ impl StandingWrits {
         }
     }
 
+    /// Tells what the trajectory has used, if it has ended: something was added to its chain since, and
+    /// whoever drove it has had the last word.
+    pub(crate) async fn afterwards(&self, shared: &Shared, chain: &Chain<Facts>) {
+        for Holding { account, limit, .. } in &self.holdings {
+            let like =
+                Draw { limit: *limit, warn_at: shared.options.warn_at.clone(), ..Draw::default() };
+            match settle_ended(shared, account, chain, &like).await {
+                Ok(None) => {}
+                Ok(Some((draw, drawn))) => {
+                    thresholds::register(shared, account, &draw, &drawn).await;
+                }
+                Err(error) => {
+                    tracing::warn!(trajectory = %self.trajectory, %error, "a writ's account does not know of a late effect");
+                }
+            }
+        }
+    }
+
     fn seq(&self) -> u64 {
         self.attempt << ATTEMPT_BITS
     }
@@ -151,7 +169,7 @@ impl StandingWrits {
         thresholds::register(shared, account, draw, &drawn).await;
         let mut freed = false;
         for silent in &drawn.silent {
-            match settle_ended(shared, account, silent, draw).await {
+            match settle_silent(shared, account, silent, draw).await {
                 Ok(settled) => freed |= settled,
                 Err(error) => tracing::warn!(holder = silent, %error, "a slice cannot be settled"),
             }
@@ -162,7 +180,7 @@ impl StandingWrits {
 
 /// A holder has told nothing for a while. If its trajectory has ended, whoever drove it died before it
 /// could give back what was not used: that is done for it. True when it was.
-async fn settle_ended(
+async fn settle_silent(
     shared: &Shared,
     account: &Account,
     holder: &str,
@@ -170,16 +188,25 @@ async fn settle_ended(
 ) -> Result<bool, RunError> {
     let Ok(trajectory) = holder.parse::<TrajectoryId>() else { return Ok(false) };
     let chain = Chain::<Facts>::follow(shared.store.clone(), trajectory).await?;
+    Ok(settle_ended(shared, account, &chain, like).await?.is_some())
+}
+
+/// Says what a trajectory has used that has ended, and gives back the rest. What is said on more of the chain
+/// counts more than what was said on less, and more than anything that was said before the end.
+async fn settle_ended(
+    shared: &Shared,
+    account: &Account,
+    chain: &Chain<Facts>,
+    like: &Draw,
+) -> Result<Option<(Draw, Drawn)>, RunError> {
     let state = chain.state();
-    if state.ended().is_none() {
-        return Ok(false);
-    }
+    let (Some(_), Some(head)) = (state.ended(), state.head()) else { return Ok(None) };
     let used = only_limited(&like.limit, used(state, chain.view()));
-    let seq = (state.attempt() + 1) << ATTEMPT_BITS;
+    let seq = ((state.attempt() + 1) << ATTEMPT_BITS) + head.seq;
     let (limit, warn_at) = (like.limit, like.warn_at.clone());
     let draw = Draw { seq, limit, keep: used, used, warn_at, ..Draw::default() };
-    shared.store.draw(account, holder, &draw).await?;
-    Ok(true)
+    let drawn = shared.store.draw(account, &state.trajectory().to_string(), &draw).await?;
+    Ok(Some((draw, drawn)))
 }
 
 impl Holding {

@@ -77,6 +77,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) looking: &'a BTreeSet<ResourceRef>,
     /// Whether new calls may be made.
     pub(crate) may_open: bool,
+    /// Whether it is to be said when there is nothing to do.
+    pub(crate) may_rest: bool,
     /// What the decision rested on, in a replay.
     pub(crate) recorded: Option<&'a Outside>,
     pub(crate) blobs: &'a Blobs,
@@ -131,6 +133,9 @@ impl Turn<'_> {
             self.pass(draft, &mut made)?;
             let after = draft.state().head();
             let added = after.map_or(0, |head| head.seq).saturating_sub(first);
+            if after == before && self.may_rest && made.is_nothing() {
+                self.rest(draft)?;
+            }
             if after == before || added >= ENTRIES_MOST || draft.state().ended().is_some() {
                 return Ok(made);
             }
@@ -339,11 +344,11 @@ impl Turn<'_> {
                 }
             }
             Work::Wait { .. } => self.wait(draft, step, &spec.work, made),
-            Work::Delegate(delegate) => self.delegate(draft, step, delegate, made),
-            Work::Each { over, when, call } => {
-                let fan = Fan { over, when: when.as_ref(), call };
-                self.each(draft, step, &fan, made)
-            }
+            Work::Delegate(delegate) => self.delegate(draft, step, delegate, None, made),
+            Work::Each { .. } | Work::Delegates { .. } => match Fan::of(&spec.work) {
+                Some(fan) => self.each(draft, step, &fan, made),
+                None => Ok(()),
+            },
         }
     }
 

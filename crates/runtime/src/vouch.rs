@@ -87,7 +87,10 @@ async fn page(
 
 /// Whether an entry holds a decision, and so binds all before it.
 fn decided(body: &Body) -> bool {
-    matches!(body, Body::Started(_) | Body::Rejection(_) | Body::PendingApproval(_))
+    matches!(
+        body,
+        Body::Started(_) | Body::Rejection(_) | Body::PendingApproval(_) | Body::Delegation(_)
+    )
 }
 
 /// Whether the documents of an entry that a worker relies on are by whom they have to be.
@@ -128,6 +131,7 @@ fn relied_on(body: &Body) -> bool {
             | Body::Failure(_)
             | Body::Rejection(_)
             | Body::PendingApproval(_)
+            | Body::Delegation(_)
             | Body::Resolution(_)
             | Body::LateEffect(_)
     )

@@ -171,7 +171,7 @@ impl Worker {
             if stopping && driven.is_empty() {
                 return self.retire().await;
             }
-            unreleased.extend(due(&mut left_alone));
+            unreleased.extend(due(&mut left_alone, &held));
             unreleased = self.release_all(unreleased).await;
             let free = shared.options.jobs.saturating_sub(driven.len());
             if unanswered {
@@ -355,11 +355,16 @@ impl Drop for Worker {
     }
 }
 
-/// What was left alone for long enough. It stays in the list, so that the next pause is longer.
-fn due(left_alone: &mut BTreeMap<TrajectoryId, (Instant, Duration)>) -> Vec<TrajectoryId> {
+/// What was left alone for long enough. It stays in the list, so that the next pause is longer; what is
+/// driven again meanwhile is not to be given back.
+fn due(
+    left_alone: &mut BTreeMap<TrajectoryId, (Instant, Duration)>,
+    held: &BTreeSet<TrajectoryId>,
+) -> Vec<TrajectoryId> {
     let now = Instant::now();
     let mut due = Vec::new();
-    for (trajectory, (until, _)) in left_alone.iter_mut().filter(|(_, (until, _))| *until <= now) {
+    let over = left_alone.iter_mut().filter(|(id, (until, _))| *until <= now && !held.contains(id));
+    for (trajectory, (until, _)) in over {
         *until = now + LEAVE_MOST * 2;
         due.push(*trajectory);
     }

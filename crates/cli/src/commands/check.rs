@@ -10,9 +10,7 @@ use gesta_core::body::PlanStep;
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::writ::Effect;
 use gesta_runtime::authority;
-use gesta_runtime::job::{
-    Compiled, DelegateSpec, OnFailure, Problem, Problems, SCHEMA, Spec, Work,
-};
+use gesta_runtime::job::{Compiled, DelegateSpec, OnFailure, Problem, Problems, SCHEMA, Spec};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -141,10 +139,7 @@ fn sound(session: &mut Session, compiled: &Compiled, tools: &Toolbox) -> Result<
 
 /// What a step hands to a child, if it does.
 fn handed(step: &PlanStep) -> Option<(StepId, DelegateSpec)> {
-    match Spec::of(step).ok()?.work {
-        Work::Delegate(delegate) => Some((step.id.clone(), *delegate)),
-        _ => None,
-    }
+    Some((step.id.clone(), Spec::of(step).ok()?.delegate()?.clone()))
 }
 
 /// What of a job can be undone.
@@ -166,9 +161,7 @@ impl Undoing {
             if let Some(job) = &spec.job {
                 undoing.on_failure = job.on_failure;
             }
-            if let Work::Delegate(to) = &spec.work
-                && to.effect > Effect::Read
-            {
+            if spec.delegate().is_some_and(|to| to.effect > Effect::Read) {
                 // What a child has done by the time it completes stays.
                 undoing.cannot.push(step.id.clone());
             }

@@ -281,6 +281,15 @@ impl<'a> Preview<'a> {
             Work::Wait { signal: Some(key), .. } => {
                 (vec![plain("wait", format!("for the signal {}", key.source()))], None)
             }
+            Work::Delegates { delegate, over, .. } => {
+                match eval.scope(None, |scope| over.resolve(scope)) {
+                    Ok(list) => {
+                        let note = format!("the job `{}` to a child for each item", delegate.job);
+                        (vec![Foreseen { args: Some(list), ..plain("delegate", note) }], None)
+                    }
+                    Err(error) => (vec![plain("fail", error.to_string())], None),
+                }
+            }
             Work::Delegate(delegate) => {
                 match eval.scope(None, |scope| delegate.input.resolve(scope)) {
                     Ok(input) => {

@@ -1,21 +1,25 @@
-//! `gesta freeze` and `gesta unfreeze`: stopping a tool, a principal, a tenant or everything, on every
+//! `gesta freeze` and `gesta unfreeze`: stopping a tool, a principal, a tenant, a job or everything, on every
 //! worker at once.
+
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use gesta_core::document::{FreezeTarget, RegistryItem};
 use gesta_core::state::Registered;
 use gesta_runtime::authority::OWNER;
+use gesta_store::Store;
 use serde_json::{Value, json};
 
 use crate::escape::visible;
 use crate::moment;
 use crate::problem::Problem;
+use crate::reference;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::table;
 
-/// Stop a tool, a principal, a tenant or everything, at once; without arguments, list what is frozen
+/// Stop a tool, a principal, a tenant, a job or everything, at once; without arguments, list what is frozen
 #[derive(Debug, Args)]
 #[command(after_help = "\
 No call begins whose permission is asked for after this command has returned, on any worker. Steps that need
@@ -40,7 +44,7 @@ pub(crate) struct Arguments {
     key: String,
 }
 
-/// Let a tool, a principal, a tenant or everything go on
+/// Let a tool, a principal, a tenant, a job or everything go on
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -68,12 +72,19 @@ enum What {
     Principal,
     /// Everything of one tenant
     Tenant,
+    /// One job
+    Job,
     /// Everything
     All,
 }
 
 impl What {
-    fn target(self, name: Option<&str>) -> Result<FreezeTarget> {
+    fn target(
+        self,
+        session: &Session,
+        store: &Arc<dyn Store>,
+        name: Option<&str>,
+    ) -> Result<FreezeTarget> {
         let bad = |error: &dyn std::fmt::Display| Problem::new(error.to_string()).bad_input();
         let named = || {
             name.ok_or_else(|| {
@@ -86,6 +97,9 @@ impl What {
                 FreezeTarget::Principal(named()?.parse().map_err(|error| bad(&error))?)
             }
             Self::Tenant => FreezeTarget::Tenant(named()?.parse().map_err(|error| bad(&error))?),
+            Self::Job => {
+                FreezeTarget::Trajectory(session.wait(reference::trajectory(store, named()?))?)
+            }
             Self::All if name.is_some() => {
                 return Err(Problem::new("`all` takes no name").bad_input().into());
             }
@@ -102,7 +116,7 @@ pub(crate) fn freeze(session: &mut Session, arguments: &Arguments) -> Result<u8>
         list(session, registry.state().frozen())?;
         return Ok(0);
     };
-    let target = what.target(name.as_deref())?;
+    let target = what.target(session, &store, name.as_deref())?;
     let known = registry.state().is_frozen(&target);
     if !known {
         let item = RegistryItem::Freeze(target.clone());
@@ -124,7 +138,7 @@ pub(crate) fn unfreeze(session: &mut Session, arguments: &UnfreezeArguments) -> 
     let UnfreezeArguments { what, name, reason, key } = arguments;
     let store = session.store()?;
     let mut registry = Registry::open(session, &store)?;
-    let target = what.target(name.as_deref())?;
+    let target = what.target(session, &store, name.as_deref())?;
     if !registry.state().is_frozen(&target) {
         return Err(Problem::new(format!("{target} is not frozen"))
             .hint("`gesta freeze` lists what is")

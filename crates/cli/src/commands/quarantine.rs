@@ -8,18 +8,20 @@ use serde_json::json;
 
 use super::freeze;
 use crate::problem::Problem;
+use crate::reference;
 use crate::registry::Registry;
 use crate::session::Session;
 
 /// List what is in quarantine, or lift a quarantine
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A worker puts a principal into quarantine, or closes a tenant, when `[temporal]` in gesta.toml says so. Its
-calls are refused until a person lifts it; its steps wait, and go on then.
+A worker puts a job or a principal into quarantine, or closes a tenant, when `[temporal]` in gesta.toml says so.
+Its calls are refused until a person lifts it; its steps wait, and go on then.
 
 Examples:
   gesta quarantine
   gesta quarantine lift agent:main --reason \"a loop, fixed\"
+  gesta quarantine lift --job t_4f2a
   gesta quarantine lift --tenant acme")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -28,14 +30,17 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Let a principal, or a tenant, go on
+    /// Let a principal, a job or a tenant go on
     #[command(
-        after_help = "Examples:\n  gesta quarantine lift agent:main\n  gesta quarantine lift --tenant acme"
+        after_help = "Examples:\n  gesta quarantine lift agent:main\n  gesta quarantine lift --job t_4f2a\n  gesta quarantine lift --tenant acme"
     )]
     Lift {
         /// The principal
-        #[arg(required_unless_present = "tenant", conflicts_with = "tenant")]
+        #[arg(required_unless_present_any = ["job", "tenant"], conflicts_with_all = ["job", "tenant"])]
         principal: Option<String>,
+        /// The job, if one alone was put there
+        #[arg(long, value_name = "ID", conflicts_with = "tenant")]
+        job: Option<String>,
         /// The tenant, if that was closed
         #[arg(long)]
         tenant: Option<String>,
@@ -51,17 +56,20 @@ enum Command {
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let store = session.store()?;
     let mut registry = Registry::open(session, &store)?;
-    let Some(Command::Lift { principal, tenant, reason, key }) = &arguments.command else {
+    let Some(Command::Lift { principal, job, tenant, reason, key }) = &arguments.command else {
         freeze::list(session, registry.state().quarantined())?;
         return Ok(0);
     };
     let bad = |error: &dyn std::fmt::Display| Problem::new(error.to_string()).bad_input();
-    let target = match (principal, tenant) {
-        (Some(principal), _) => {
+    let target = match (principal, job, tenant) {
+        (Some(principal), ..) => {
             FreezeTarget::Principal(principal.parse().map_err(|error| bad(&error))?)
         }
-        (None, Some(tenant)) => FreezeTarget::Tenant(tenant.parse().map_err(|error| bad(&error))?),
-        (None, None) => return Err(Problem::new("whose quarantine?").bad_input().into()),
+        (_, Some(job), _) => {
+            FreezeTarget::Trajectory(session.wait(reference::trajectory(&store, job))?)
+        }
+        (.., Some(tenant)) => FreezeTarget::Tenant(tenant.parse().map_err(|error| bad(&error))?),
+        (None, None, None) => return Err(Problem::new("whose quarantine?").bad_input().into()),
     };
     if !registry.state().is_quarantined(&target) {
         return Err(Problem::new(format!("{target} is not in quarantine"))

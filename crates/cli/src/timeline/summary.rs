@@ -198,7 +198,8 @@ fn of_delegation(delegation: &Delegation) -> String {
     let limits = writ.budget.dimensions();
     let limits = limits.iter().filter_map(|(name, most)| Some(format!(", {name} {}", (*most)?)));
     let limits: String = limits.collect();
-    format!("to {child} as {}, up to {}{limits}: {}", writ.principal, writ.effect, value(task))
+    let (input, job) = (value(&task.input), &task.job);
+    format!("to {child} as {}, up to {}{limits}: {job} {input}", writ.principal, writ.effect)
 }
 
 fn of_delivered(delivered: &Delivered) -> String {
@@ -248,6 +249,7 @@ fn frozen(target: &FreezeTarget) -> String {
         FreezeTarget::Tool(tool) => format!("the tool `{tool}`"),
         FreezeTarget::Principal(principal) => format!("the principal `{principal}`"),
         FreezeTarget::Tenant(tenant) => format!("the tenant `{tenant}`"),
+        FreezeTarget::Trajectory(trajectory) => format!("the job {trajectory}"),
         FreezeTarget::All => "everything".to_owned(),
     }
 }

@@ -74,6 +74,15 @@ fn trajectory(id: &str) -> Vec<u8> {
 
 /// Adds a claim and a `started` of its own to a chain, as whoever can write to the store and knows the rules.
 fn forge(world: &World, id: &str, change: impl Fn(&Cast, &mut Started)) {
+    append(world, id, Act::Start, |cast, body| {
+        let Body::Started(mut started) = body else { panic!("a start was asked for") };
+        change(cast, &mut started);
+        Body::Started(started)
+    });
+}
+
+/// The same of what else may be done.
+fn append(world: &World, id: &str, act: Act, change: impl Fn(&Cast, Body) -> Body) {
     let path = world.path("gesta.db");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -86,12 +95,10 @@ fn forge(world: &World, id: &str, change: impl Fn(&Cast, &mut Started)) {
             let dice = &mut Dice::new(1);
             let claim = Offer { act: Act::Attempt, on: Scope::Trajectory };
             cast.push(admission, &claim, now, dice).unwrap();
-            let start = Offer { act: Act::Start, on: Scope::Step("pay".parse().unwrap()) };
-            let body = cast.body(admission.state(), &start, now, dice).unwrap();
-            let Body::Started(mut started) = body else { panic!("a start was asked for") };
-            change(&cast, &mut started);
-            let by = gesta_core::sample::author(admission.state(), Act::Start).unwrap();
-            admission.push(now, by, Body::Started(started))?;
+            let offer = Offer { act, on: Scope::Step("pay".parse().unwrap()) };
+            let body = cast.body(admission.state(), &offer, now, dice).unwrap();
+            let by = gesta_core::sample::author(admission.state(), act).unwrap();
+            admission.push(now, by, change(&cast, body))?;
             Ok(())
         });
         appended.await.unwrap();
@@ -104,6 +111,19 @@ fn a_strangers_decision_and_permit_are_refused() {
     let id = submitted(&world);
     forge(&world, &id, |_, _| ());
     refused(&world, &id, "unknown_key", 4, 0);
+}
+
+/// A task that was handed to a child by nobody who may: no child is begun for it.
+#[test]
+fn a_strangers_decision_to_hand_on_is_refused() {
+    let world = World::with_tools(TOOLS);
+    let child = "job: child\nsteps:\n  - { id: pay, tool: pay.refund, args: { amount: 1 } }\n";
+    world.write("child.yaml", child);
+    world.write("job.yaml", "job: pay\nsteps:\n  - { id: pay, delegate: { job: child.yaml } }\n");
+    let id = submitted(&world);
+    append(&world, &id, Act::Delegate, |_, body| body);
+    refused(&world, &id, "unknown_key", 4, 0);
+    assert_eq!(world.jobs(), [id]);
 }
 
 /// The document as somebody would leave it who says that another key has signed it.

@@ -55,6 +55,27 @@ pub(crate) fn stops_between_two_steps(world: &World, variables: &[(&str, &str)])
     gesta(&["verify"]).ok();
 }
 
+/// One job is frozen while it runs: it waits, another of the same principal does not.
+#[test]
+fn a_frozen_job_waits_alone() {
+    let world = scene();
+    let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
+    let mut worker = world.start(&["worker"]);
+    world.hear("reached");
+    let frozen = world.gesta(&["freeze", "job", &id[..10]]).ok();
+    assert!(frozen.contains(&format!("job {id} is frozen")), "{frozen}");
+    std::fs::write(world.path("pause"), "7\n").unwrap();
+    worker.says("held");
+    world.write("other.yaml", "job: other\nsteps:\n  - { id: it, tool: pay }\n");
+    world.gesta(&["run", "other.yaml"]).ok();
+    assert_eq!(paid(&world), 1);
+    world.gesta(&["unfreeze", "job", &id]).ok();
+    worker.says(&format!("{}: completed", &id[..10]));
+    worker.kill();
+    assert_eq!(paid(&world), 2);
+    world.gesta(&["verify"]).ok();
+}
+
 #[test]
 fn a_frozen_tool_stops_between_two_steps_and_goes_on_when_thawed() {
     let world = scene();

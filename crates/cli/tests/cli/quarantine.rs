@@ -92,6 +92,30 @@ fn a_runaway_principal_is_put_into_quarantine_until_lifted() {
     world.gesta(&["verify"]).ok();
 }
 
+/// One job that is too fast by itself is stopped alone: others of its principal go on.
+#[test]
+fn a_runaway_job_is_put_into_quarantine_alone() {
+    let world = scene("trajectory = [{ calls = 2, per = \"1s\", then = \"quarantine\" }]", 3);
+    let mut run = world.start(&["run", "job.yaml"]);
+    run.says("is in quarantine: too many calls");
+    let id = world.job();
+    assert_eq!(paid(&world), 2);
+    let rows = world.gesta(&["quarantine", "--json"]).json_lines();
+    assert_eq!(rows[0]["target"], json!({ "trajectory": id }));
+    let listed = world.gesta(&["quarantine"]).ok();
+    assert!(listed.contains(&format!("job {id}")), "{listed}");
+    world.write("one.yaml", "job: one\nsteps:\n  - { id: it, tool: pay }\n");
+    world.gesta(&["run", "one.yaml"]).ok();
+    assert_eq!(paid(&world), 3);
+    let not = world.gesta(&["quarantine", "lift", "agent:main"]).expect(1);
+    assert!(not.err.contains("is not in quarantine"), "{}", not.err);
+    world.gesta(&["quarantine", "lift", "--job", &id[..10], "--reason", "fixed"]).ok();
+    assert_eq!(run.ends().0.code(), Some(0));
+    assert_eq!(paid(&world), 4);
+    assert_eq!(world.gesta(&["quarantine", "--json"]).ok(), "");
+    world.gesta(&["verify"]).ok();
+}
+
 #[test]
 fn a_tenant_can_be_closed() {
     let world = scene("principal = [{ calls = 1, per = \"1s\", then = \"close\" }]", 2);

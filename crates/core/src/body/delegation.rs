@@ -2,13 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::End;
-use crate::amounts::Amounts;
+use super::{End, Proposal};
+use crate::amounts::{Amounts, Budget};
 use crate::content::{Content, some};
+use crate::digest::Digest;
+use crate::document::Decision;
 use crate::entry::Head;
-use crate::ids::{StepId, TrajectoryId};
+use crate::ids::{Principal, StepId, ToolName, TrajectoryId};
+use crate::json::{Canon, JsonError};
 use crate::signed::Signed;
-use crate::writ::Writ;
+use crate::writ::{Effect, ToolPattern, Writ};
 
 /// What a child that does not complete means for the step that waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,20 +35,62 @@ pub enum OnStop {
     Wait,
 }
 
+/// What is to be handed to a child: what it is to do, and what it may. This is what is proposed, decided
+/// and, if people are asked, approved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// The most that it may use; where nothing is said, what there is when it is handed over.
+    pub budget: Budget,
+    /// How often it may hand on in turn.
+    pub depth: u64,
+    /// The most that it may do to the world.
+    pub effect: Effect,
+    /// What it is given.
+    pub input: Content,
+    /// The name of its job.
+    pub job: String,
+    /// The digest of its plan.
+    pub plan: Digest,
+    /// Who acts in it.
+    pub principal: Principal,
+    /// The tools that it may call.
+    pub tools: Vec<ToolPattern>,
+}
+
+impl Task {
+    /// Handing it over, as a step proposes it: like a call, of what stands for a tool.
+    pub fn proposal(&self, step: &StepId) -> Result<Proposal, JsonError> {
+        let tool = ToolName::of_delegation(self.effect);
+        Ok(Proposal { args: Canon::of(self)?, step: step.clone(), tool })
+    }
+
+    /// Whether a writ hands over exactly this, and no more of the budget than it says.
+    pub fn is_handed_by(&self, writ: &Writ) -> bool {
+        let Self { budget, depth, effect, input: _, job: _, plan: _, principal, tools } = self;
+        let limits = budget.dimensions().into_iter().zip(writ.budget.dimensions());
+        let says = limits.into_iter().all(|((_, said), (_, has))| said.is_none() || said == has);
+        let (same, who) = ((*depth, *effect) == (writ.depth, writ.effect), &writ.principal);
+        says && same && principal == who && *tools == writ.tools
+    }
+}
+
 /// A task is handed to a child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delegation {
     /// The child, whose id follows from parent, step and generation.
     pub child: TrajectoryId,
+    /// The Guardian's verdict on the task.
+    pub decision: Signed<Decision>,
     /// What it means if the child does not complete.
     pub on_failure: OnChildFailure,
     /// What becomes of the child if this trajectory stops first.
     pub on_stop: OnStop,
     /// The step.
     pub step: StepId,
-    /// What the child is to do.
-    pub task: Content,
+    /// What the child is to do, and what it may.
+    pub task: Task,
     /// The child's writ, narrowed from this trajectory's.
     pub writ: Signed<Writ>,
 }

@@ -23,6 +23,8 @@ pub enum FreezeTarget {
     Principal(Principal),
     /// One tenant.
     Tenant(Tenant),
+    /// One trajectory.
+    Trajectory(TrajectoryId),
     /// Everything.
     All,
 }
@@ -33,6 +35,7 @@ impl fmt::Display for FreezeTarget {
             Self::Tool(tool) => write!(f, "tool {tool}"),
             Self::Principal(principal) => write!(f, "principal {principal}"),
             Self::Tenant(tenant) => write!(f, "tenant {tenant}"),
+            Self::Trajectory(trajectory) => write!(f, "job {trajectory}"),
             Self::All => f.write_str("everything"),
         }
     }
@@ -58,7 +61,7 @@ pub enum RegistryItem {
     Freeze(FreezeTarget),
     /// Go on.
     Unfreeze(FreezeTarget),
-    /// A Guardian stops a principal, or everything of a tenant, because of how it behaves.
+    /// A Guardian stops a trajectory, a principal, or everything of a tenant, because of how it behaves.
     Quarantine(FreezeTarget),
     /// A person lifts a quarantine.
     Lift(FreezeTarget),

@@ -1,9 +1,10 @@
 //! Bodies of the path of a call: decision, permit, started, commit, failure, rejection.
 
 use super::{CALL_COST, Cast, Dice, SampleError, compiler, environment};
-use crate::amounts::Amounts;
+use crate::amounts::{Amounts, Budget};
 use crate::body::{
-    Commit, Failure, Origin, PendingApproval, Proposal, Rejection, Started, step_seed,
+    Commit, Failure, Origin, PendingApproval, Proposal, Rejection, Started, StepKind, Task,
+    step_seed,
 };
 use crate::content::Content;
 use crate::digest::{Digest, PermitId};
@@ -45,10 +46,33 @@ impl Cast {
         })
     }
 
-    fn decision(
+    /// What a step proposes: to hand on its task, if that is what the plan says it does.
+    fn proposes(&self, state: &State, step: &StepId) -> Result<Proposal, SampleError> {
+        match state.kind_of(step) {
+            Some(StepKind::Delegate) => Ok(Self::task(state)?.proposal(step)?),
+            _ => self.proposal(step),
+        }
+    }
+
+    /// What every delegation hands on: all that there is.
+    pub(super) fn task(state: &State) -> Result<Task, SampleError> {
+        let (_, writ) = state.writ().ok_or(SampleError::NothingTo(Act::Delegate))?;
+        Ok(Task {
+            budget: Budget::default(),
+            depth: writ.depth.saturating_sub(1),
+            effect: writ.effect,
+            input: Content::Inline(Canon::parse(br#"{"find":"the invoice"}"#)?),
+            job: "research".to_owned(),
+            plan: other("the child's plan"),
+            principal: writ.principal.clone(),
+            tools: writ.tools.clone(),
+        })
+    }
+
+    pub(super) fn decision(
         &self,
         state: &State,
-        step: &StepId,
+        proposal: &Proposal,
         verdict: Verdict,
         reason: Option<Reason>,
         now: UnixMs,
@@ -59,10 +83,10 @@ impl Cast {
             environment: environment().digest()?,
             key: self.guardian.id(),
             parent: state.head().ok_or_else(nothing)?.id,
-            proposal: self.proposal(step)?.id()?,
+            proposal: proposal.id()?,
             reason,
             registry: None,
-            step: step.clone(),
+            step: proposal.step.clone(),
             trace: vec![Stage { found: None, stage: "authority".to_owned() }],
             trajectory: state.trajectory(),
             type_: Tag::default(),
@@ -80,8 +104,8 @@ impl Cast {
         dice: &mut Dice,
     ) -> Result<Body, SampleError> {
         let nothing = || SampleError::NothingTo(Act::Start);
-        let decision = self.decision(state, step, Verdict::Allow, None, now)?;
         let proposal = self.proposal(step)?;
+        let decision = self.decision(state, &proposal, Verdict::Allow, None, now)?;
         let there = state.step(step);
         let (effect, recovery, compensates) = match there.map(|step| &step.status) {
             Some(Status::Unknown { opened, .. }) => {
@@ -353,9 +377,10 @@ impl Cast {
             _ => Reason::PolicyDenied,
         };
         let result = ReceiptResult::Refused { reason };
+        let proposal = self.proposes(state, step)?;
         Ok(Body::Rejection(Box::new(Rejection {
-            decision: self.decision(state, step, Verdict::Deny, Some(reason), now)?,
-            proposal: self.proposal(step)?,
+            decision: self.decision(state, &proposal, Verdict::Deny, Some(reason), now)?,
+            proposal,
             receipt: self.receipt(state, step, None, result, Amounts::default(), now)?,
             retry_at: None,
         })))
@@ -367,11 +392,12 @@ impl Cast {
         step: &StepId,
         now: UnixMs,
     ) -> Result<Body, SampleError> {
+        let proposal = self.proposes(state, step)?;
         Ok(Body::PendingApproval(Box::new(PendingApproval {
             channels: vec!["finance".parse()?],
             deadline: now.plus(60_000),
-            decision: self.decision(state, step, Verdict::Escalate, None, now)?,
-            proposal: self.proposal(step)?,
+            decision: self.decision(state, &proposal, Verdict::Escalate, None, now)?,
+            proposal,
             quorum: 1,
             reason: "refunds above 10 need a person".to_owned(),
         })))

@@ -7,14 +7,14 @@ use crate::body::{
     Approval, Attempt, CancelRequested, Check, CheckVerdict, Checkpoint, Compensation, Completed,
     Confirmation, ConfirmationMode, Delegation, DelegationResult, Delivered, Delivery, End, Erased,
     InDoubt, LateEffect, OnChildFailure, OnStop, Origin, Purpose, Registration, Resolution, Signal,
-    Stopped, Timer, Undo, Waiting,
+    StepKind, Stopped, Timer, Undo, Waiting,
 };
 use crate::content::Content;
 use crate::digest::EntryId;
 use crate::document::{
     ApprovalStatement, ApprovalVerdict, CallResult, Failing, FreezeTarget, Outcome,
     RegistrationStatement, RegistryItem, ResolutionStatement, ResolutionVerdict, ResolvedBy,
-    Settlement,
+    Settlement, Verdict,
 };
 use crate::entry::{Body, Head};
 use crate::ids::{StepId, TrajectoryId};
@@ -67,10 +67,10 @@ impl Cast {
             Act::Confirm => Self::confirmation(step, dice),
             Act::ConfirmByPerson => Self::confirmed(state, step),
             Act::Compensate => Self::compensation(state),
-            Act::Wait => Self::waiting(step, now, dice),
+            Act::Wait => Self::waiting(state, step, now, dice),
             Act::Signal => Self::signal(dice),
             Act::FireTimer => Self::timer(state, step),
-            Act::Delegate => self.delegation(state, step, dice),
+            Act::Delegate => self.delegation(state, step, now, dice),
             Act::PullChild => Self::delegation_result(state, step, dice),
             Act::Deliver => Self::delivered(state, step),
             Act::Checkpoint => {
@@ -243,7 +243,16 @@ impl Cast {
         })))
     }
 
-    fn waiting(step: &StepId, now: UnixMs, dice: &mut Dice) -> Result<Body, SampleError> {
+    fn waiting(
+        state: &State,
+        step: &StepId,
+        now: UnixMs,
+        dice: &mut Dice,
+    ) -> Result<Body, SampleError> {
+        if state.kind_of(step) == Some(StepKind::Loop) {
+            let rests = Waiting { key: None, step: step.clone(), until: None };
+            return Ok(Body::Waiting(Box::new(rests)));
+        }
         let until = (dice.below(2) == 0).then(|| now.plus(500));
         Ok(Body::Waiting(Box::new(Waiting { key: Some("go".parse()?), step: step.clone(), until })))
     }
@@ -267,9 +276,11 @@ impl Cast {
         &self,
         state: &State,
         step: &StepId,
+        now: UnixMs,
         dice: &mut Dice,
     ) -> Result<Body, SampleError> {
         let nothing = || SampleError::NothingTo(Act::Delegate);
+        let task = Self::task(state)?;
         let generation = state.step(step).map_or(1, |step| step.generation);
         let child = TrajectoryId::of_child(state.trajectory(), step, generation);
         let (id, writ) = state.writ().ok_or_else(nothing)?;
@@ -280,15 +291,17 @@ impl Cast {
             trajectory: Some(child),
             ..writ.clone()
         };
+        let proposal = task.proposal(step)?;
         Ok(Body::Delegation(Box::new(Delegation {
             child,
+            decision: self.decision(state, &proposal, Verdict::Allow, None, now)?,
             on_failure: match dice.below(4) {
                 0 => OnChildFailure::Return,
                 _ => OnChildFailure::Fail,
             },
             on_stop: if dice.below(4) == 0 { OnStop::Wait } else { OnStop::Cancel },
             step: step.clone(),
-            task: Content::Inline(Canon::parse(br#"{"find":"the invoice"}"#)?),
+            task,
             writ: Signed::sign(narrowed, &self.agent)?,
         })))
     }

@@ -210,7 +210,7 @@ impl State {
     pub fn summary(&self) -> Option<Summary> {
         let beginning = self.beginning.as_ref()?;
         let runnable = self.runnable();
-        let wake_at = self.timers.first().map(|(at, _)| *at).filter(|_| self.phase == Phase::Live);
+        let wake_at = self.wakes_at().filter(|_| self.phase == Phase::Live);
         Some(Summary {
             attempt: self.attempt,
             begun_at: beginning.begun_at,
@@ -224,6 +224,16 @@ impl State {
             tools: self.plan.as_ref().map(|plan| plan.tools.clone()).unwrap_or_default(),
             wake_at,
         })
+    }
+
+    /// When something changes by itself. What may not begin any more wakes nobody.
+    fn wakes_at(&self) -> Option<UnixMs> {
+        let next = if self.stopping() { self.next_undo() } else { None };
+        let over = |id: &StepId| {
+            let rests = self.step(id).is_some_and(Step::rests);
+            self.stopping() && rests && next.as_ref() != Some(id)
+        };
+        self.timers.iter().find(|(_, id)| !over(id)).map(|(at, _)| *at)
     }
 
     fn standing(&self, kind: TrajectoryKind, runnable: bool) -> Standing {
@@ -268,7 +278,8 @@ impl State {
                     !rests && self.check_idle(&undo).is_ok()
                 });
         }
-        self.may_complete().is_ok() || self.idle.size() > self.unconfirmed.size() + self.resting
+        let may_begin = self.idle.size() > self.unconfirmed.size() + self.resting;
+        self.may_complete().is_ok() || may_begin && !self.quiet
     }
 
     /// Whether nothing new may start.

@@ -19,7 +19,7 @@ impl State {
             self.is_next_undo(id)?;
             return self.check_idle(id);
         }
-        self.may_work(id, &[StepKind::Call])
+        self.may_work(id, &[StepKind::Call, StepKind::Delegate])
     }
 
     pub(super) fn pending_approval(
@@ -29,6 +29,11 @@ impl State {
     ) -> Result<(), Why> {
         let id = &body.proposal.step;
         self.may_escalate(id)?;
+        if self.rollback.is_none() {
+            let delegates = body.proposal.tool.delegates().is_some();
+            let kind = if delegates { StepKind::Delegate } else { StepKind::Call };
+            self.fits(id, &[kind])?;
+        }
         if body.quorum == 0 || body.channels.is_empty() {
             return Err(Why::Quorum);
         }

@@ -157,7 +157,7 @@ impl State {
     /// Tool, ceiling, window and budget, as far as the fold knows them.
     fn check_authority(&self, tool: &ToolName, permit: &Permit, at: UnixMs) -> Result<(), Why> {
         let (_, writ) = self.writ().ok_or(Why::WrongKindOfTrajectory)?;
-        if !writ.allows(tool) {
+        if !writ.allows(tool) || tool.delegates().is_some() {
             return Err(Why::Tool);
         }
         if permit.effect > writ.effect {

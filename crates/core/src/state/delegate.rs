@@ -1,6 +1,7 @@
 //! Handing a task to a child: `delegation`, `delegation_result`; and what the two chains owe each
 //! other until it is there: `delivered`.
 
+use super::call::frozen;
 use super::settle::Done;
 use super::step::{RowOutcome, RunRow, Status, Terms};
 use super::{Phase, State, Why};
@@ -8,18 +9,33 @@ use crate::body::{
     Delegation, DelegationResult, Delivered, Delivery, End, OnChildFailure, OnStop, StepKind,
 };
 use crate::digest::{Digest, EntryId};
-use crate::document::Outcome;
+use crate::document::{Outcome, Verdict};
 use crate::entry::Entry;
 use crate::ids::{StepId, TrajectoryId};
 use crate::time::UnixMs;
 use crate::world::Delta;
+use crate::writ::Effect;
 
 impl State {
-    pub(super) fn may_delegate(&self, id: &StepId) -> Result<(), Why> {
-        self.may_work(id, &[StepKind::Delegate])
+    /// Whether a task may be handed out for this step now, as far as the step itself is concerned.
+    pub fn delegable(&self, step: &StepId, now: UnixMs) -> bool {
+        self.may_delegate(step, now).is_ok()
     }
 
-    /// The child's writ narrows ours, roots the child, and its budget is carved out of what is left.
+    pub(super) fn may_delegate(&self, id: &StepId, now: UnixMs) -> Result<(), Why> {
+        self.may_work(id, &[StepKind::Delegate])?;
+        let Some(step) = self.step(id) else { return Ok(()) };
+        if step.retry_at.is_some_and(|at| now < at) {
+            return Err(Why::Resting(id.clone()));
+        }
+        match &step.grant {
+            Some(grant) if now > grant.expires => Err(Why::ApprovalExpired),
+            _ => Ok(()),
+        }
+    }
+
+    /// It was decided on; the child's writ is what was decided, narrows ours and roots the child; and its
+    /// budget is carved out of what is left.
     pub(super) fn delegation(
         &mut self,
         body: &Delegation,
@@ -27,8 +43,11 @@ impl State {
         at: UnixMs,
     ) -> Result<(), Why> {
         let id = &body.step;
-        self.may_delegate(id)?;
+        self.may_delegate(id, at)?;
         let mut step = self.step_or_fresh(id);
+        let proposed = body.task.proposal(id)?;
+        let proposal = self.check_proposal(&proposed, step.frozen.as_deref())?;
+        self.check_decision(&body.decision, proposal, id, Verdict::Allow)?;
         if body.child != TrajectoryId::of_child(self.trajectory, id, step.generation) {
             return Err(Why::ChildId);
         }
@@ -37,6 +56,9 @@ impl State {
         child.narrows(writ, writ_id)?;
         if child.trajectory != Some(body.child) {
             return Err(Why::WritElsewhere);
+        }
+        if !body.task.is_handed_by(child) {
+            return Err(Why::OtherTask);
         }
         if !writ.window.contains(at) {
             return Err(Why::WritWindow);
@@ -48,7 +70,11 @@ impl State {
         }
         self.reserved = self.reserved.plus(carved);
         let (on_failure, on_stop) = (body.on_failure, body.on_stop);
-        let terms = Terms { carved, begun: false, told: false, on_failure, on_stop };
+        let effect = child.effect;
+        let terms = Terms { carved, effect, begun: false, told: false, on_failure, on_stop };
+        step.frozen.get_or_insert_with(|| frozen(&proposed, proposal));
+        // One approval, one child.
+        step.grant = None;
         step.status = Status::Delegated { entry, child: body.child, terms: Box::new(terms) };
         self.put(id, step);
         Ok(())
@@ -72,9 +98,11 @@ impl State {
         };
         let mut step = self.step_or_fresh(id);
         if body.end == End::Completed || terms.on_failure == OnChildFailure::Return {
-            let empty: Digest = Delta::default().digest()?;
-            let done =
-                Done { outcome: Outcome::Pure, observation: body.answer.digest(), delta: empty };
+            // A child that could do something, and called, has done something, for all that is known here.
+            let acted = terms.effect > Effect::Read && body.spent.calls > 0;
+            let outcome = if acted { Outcome::SideEffectCommitted } else { Outcome::Pure };
+            let delta: Digest = Delta::default().digest()?;
+            let done = Done { outcome, observation: body.answer.digest(), delta };
             let closed = done.settle(id, step, entry)?;
             self.put_done(id, closed);
         } else {

@@ -181,6 +181,10 @@ pub enum Why {
     NotYet,
     #[error("the child's id does not follow from trajectory, step and generation")]
     ChildId,
+    #[error("the child's writ is not what was decided on")]
+    OtherTask,
+    #[error("there is something to do")]
+    Restless,
     #[error("{0}")]
     Widening(#[from] Widening),
     #[error("it names another child")]

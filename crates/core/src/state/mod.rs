@@ -106,6 +106,8 @@ pub struct State {
     rollback: Option<Rollback>,
     /// Whether the parent is known to have this child's result.
     result_delivered: bool,
+    /// Whether the newest entry says that nothing can be done until something arrives or a time comes.
+    quiet: bool,
     registry: Registry,
 }
 
@@ -213,6 +215,7 @@ impl State {
             cancelling: None,
             rollback: None,
             result_delivered: false,
+            quiet: false,
             registry: Registry::default(),
         }
     }
@@ -224,6 +227,7 @@ impl State {
         })?;
         self.head = Some(entry.head());
         self.at = entry.payload().at;
+        self.quiet = matches!(&entry.payload().body, Body::Waiting(waiting) if waiting.rests());
         Ok(())
     }
 
@@ -401,6 +405,11 @@ impl State {
     /// A step, if anything has happened to it.
     pub fn step(&self, step: &StepId) -> Option<&Step> {
         self.steps.get(step).map(|step| &**step).or_else(|| self.settled.get(step))
+    }
+
+    /// What the plan's step does; none for what no plan names.
+    pub fn kind_of(&self, step: &StepId) -> Option<StepKind> {
+        Some(self.plan.as_ref()?.nodes.get(step)?.kind)
     }
 
     /// All steps that anything has happened to, by id.

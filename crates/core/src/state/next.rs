@@ -232,7 +232,7 @@ impl State {
         offers.step(Act::CommitRecorded, step, self.may_take_over(step).is_ok());
         offers.step(Act::FailUnstarted, step, self.may_fail_unstarted(step).is_ok());
         offers.step(Act::Wait, step, self.may_wait(step).is_ok());
-        offers.step(Act::Delegate, step, self.may_delegate(step).is_ok());
+        offers.step(Act::Delegate, step, self.may_delegate(step, now).is_ok());
         offers.step(Act::Confirm, step, self.may_confirm(step).is_ok());
     }
 

@@ -137,6 +137,8 @@ pub struct Opened {
 pub struct Terms {
     /// What was carved out.
     pub carved: Amounts,
+    /// The most that it may do to the world.
+    pub effect: Effect,
     /// Whether the child is known to have begun.
     pub begun: bool,
     /// Whether the child was asked to stop because its parent does.

@@ -152,7 +152,10 @@ impl State {
         }
         self.fits(id, kinds)?;
         let step = self.step(id);
-        if !kinds.contains(&StepKind::Call) && step.is_some_and(|step| step.frozen.is_some()) {
+        let asks = step.and_then(|step| step.frozen.as_ref()).map(|frozen| {
+            if frozen.tool.delegates().is_some() { StepKind::Delegate } else { StepKind::Call }
+        });
+        if asks.is_some_and(|asks| !kinds.contains(&asks)) {
             return Err(Why::Frozen(id.clone()));
         }
         check_idle_step(id, step)

@@ -2,7 +2,7 @@
 
 use rpds::QueueSync;
 
-use super::step::Status;
+use super::step::{Status, Step};
 use super::{State, Why};
 use crate::body::{Signal, StepKind, Timer, Waiting};
 use crate::digest::EntryId;
@@ -11,11 +11,34 @@ use crate::time::UnixMs;
 
 impl State {
     pub(super) fn may_wait(&self, id: &StepId) -> Result<(), Why> {
-        self.may_work(id, &[StepKind::Wait])
+        match self.kind_of(id) {
+            Some(StepKind::Loop) => self.may_rest(id),
+            _ => self.may_work(id, &[StepKind::Wait]),
+        }
+    }
+
+    /// Whether a loop may say that nothing can be done until something below it moves: if that is so of
+    /// every step that could begin. Only whoever tried knows whether more could be begun below it.
+    pub(super) fn may_rest(&self, id: &StepId) -> Result<(), Why> {
+        self.may_work(id, &[StepKind::Loop])?;
+        if self.check_nothing_below(id).is_ok() {
+            return Err(Why::WrongStepKind(id.clone()));
+        }
+        let waits = |id: &StepId| {
+            self.unconfirmed.contains_key(id)
+                || self.step(id).is_some_and(Step::rests)
+                || self.kind_of(id) == Some(StepKind::Loop) && self.check_nothing_below(id).is_err()
+        };
+        let settled = self.wanting == 0 && self.meetings.is_empty() && !self.quiet;
+        if settled && self.idle.iter().all(waits) { Ok(()) } else { Err(Why::Restless) }
     }
 
     pub(super) fn waiting(&mut self, body: &Waiting, entry: EntryId) -> Result<(), Why> {
         self.may_wait(&body.step)?;
+        if self.kind_of(&body.step) == Some(StepKind::Loop) {
+            // It stands where it stood: `apply` notes that it is quiet.
+            return if body.rests() { Ok(()) } else { Err(Why::WrongStepKind(body.step.clone())) };
+        }
         if body.key.is_none() && body.until.is_none() {
             return Err(Why::EmptyWait);
         }

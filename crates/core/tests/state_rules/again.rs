@@ -114,3 +114,17 @@ fn what_a_dead_worker_sent_cannot_land_for_longer_than_from_its_death() {
     let later = known.accepts(reclaim(Some(known.now)));
     assert_eq!(dead_at(&later), died.plus(700));
 }
+
+/// A step that was to be tried again wakes nobody once nothing new may start: there is nothing to do then.
+#[test]
+fn what_may_not_begin_any_more_wakes_nobody() {
+    let mut scene = Scene::session();
+    scene.opens("charge");
+    let until = scene.now.plus(500);
+    let body = retry_at(&scene, Failed::RetryableDidNotHappen, until);
+    scene.adds(body);
+    let wakes = |scene: &Scene| scene.state().summary().unwrap().wake_at;
+    assert_eq!(wakes(&scene), Some(until));
+    scene.does(Act::RequestCancel, "");
+    assert_eq!(wakes(&scene), None);
+}

@@ -5,6 +5,7 @@ use gesta_core::body::{
     DelegatedBy, Delivered, Delivery, End, OnChildFailure, OnStop, Purpose, StepKind,
 };
 use gesta_core::digest::{Digest, WritId};
+use gesta_core::document::ApprovalVerdict;
 use gesta_core::entry::Body;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::sample::EPOCH;
@@ -108,6 +109,77 @@ fn a_childs_writ_roots_the_child() {
         });
         scene.refuses(body, Why::WritElsewhere);
     }
+}
+
+/// What is handed out is what was decided on, by a decision about exactly that.
+#[test]
+fn what_is_handed_out_was_decided_on() {
+    let scene = limited();
+    let handed = || match scene.body(Act::Delegate, "ask") {
+        Body::Delegation(body) => body,
+        _ => panic!(),
+    };
+    let mut other = handed();
+    other.task.job = "another".to_owned();
+    scene.refuses(Body::Delegation(other), Why::Decision("proposal"));
+    let mut denied = handed();
+    let Body::PendingApproval(pending) = scene.body(Act::Escalate, "ask") else { panic!() };
+    denied.decision = pending.decision;
+    scene.refuses(Body::Delegation(denied), Why::Decision("proposal"));
+    let check = |edit: fn(&mut Writ)| {
+        let body = edit::child_writ(&scene.cast, Body::Delegation(handed()), edit);
+        scene.refuses(body, Why::OtherTask);
+    };
+    check(|writ| writ.depth = 0);
+    check(|writ| writ.effect = Effect::Read);
+    check(|writ| writ.principal = "agent:other".parse().unwrap());
+    check(|writ| drop(writ.tools.pop()));
+    // Less than there is, where the task does not say how much.
+    scene.accepts(carving(&scene, "ask", 1));
+}
+
+/// A task that people agreed to is handed out as they saw it, once, and no call is made instead.
+#[test]
+fn a_task_may_need_consent() {
+    let mut scene = Scene::job(&[("ask", StepKind::Delegate, &[]), ("call", StepKind::Call, &[])]);
+    scene.does(Act::Escalate, "ask");
+    scene.refuses(scene.body(Act::Delegate, "ask"), stands("ask", "pending approval"));
+    let yes = edit::approval(&scene, "ask", &scene.cast.approver, ApprovalVerdict::Approve);
+    adds_by_person(&mut scene, yes);
+    let Body::Delegation(mut other) = scene.body(Act::Delegate, "ask") else { panic!() };
+    other.task.job = "another".to_owned();
+    scene.refuses(Body::Delegation(other), Why::Frozen(step("ask")));
+    scene.refuses(scene.body(Act::Start, "ask"), Why::WrongStepKind(step("ask")));
+    scene.does(Act::Delegate, "ask");
+    assert!(scene.step("ask").grant.is_none());
+    // What stands for handing on is no tool: nothing else asks for it.
+    let Body::PendingApproval(mut pending) = scene.body(Act::Escalate, "call") else { panic!() };
+    pending.proposal.tool = "delegate.write".parse().unwrap();
+    scene.refuses(Body::PendingApproval(pending), Why::WrongStepKind(step("call")));
+}
+
+/// A loop all of whose steps wait is nothing to do until something arrives.
+#[test]
+fn a_loop_rests_on_what_is_below_it() {
+    let mut scene = Scene::job(&[("all", StepKind::Loop, &[]), ("other", StepKind::Wait, &[])]);
+    let rest = |scene: &Scene| scene.body(Act::Wait, "all");
+    scene.refuses(rest(&scene), Why::WrongStepKind(step("all")));
+    scene.does(Act::Escalate, "all/0");
+    assert!(runnable(&scene));
+    scene.refuses(rest(&scene), Why::Restless);
+    scene.does(Act::Wait, "other");
+    assert!(runnable(&scene), "nobody has said that there are no more items");
+    let Body::Waiting(mut waiting) = rest(&scene) else { panic!() };
+    waiting.until = Some(scene.now);
+    scene.refuses(Body::Waiting(waiting), Why::WrongStepKind(step("all")));
+    let body = rest(&scene);
+    scene.adds(body);
+    assert!(!runnable(&scene));
+    scene.refuses(rest(&scene), Why::Restless);
+    let yes = edit::approval(&scene, "all/0", &scene.cast.approver, ApprovalVerdict::Approve);
+    adds_by_person(&mut scene, yes);
+    assert!(runnable(&scene));
+    scene.does(Act::Start, "all/0");
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn a_step_does_what_its_kind_says() {
     ]);
     let table: &[(Act, &[&str])] = &[
         (Act::Start, &["call"]),
-        (Act::Escalate, &["call"]),
+        (Act::Escalate, &["call", "delegate"]),
         (Act::Reject, &["call", "delegate"]),
         (Act::CommitComputed, &["compute", "loop"]),
         (Act::Wait, &["wait"]),

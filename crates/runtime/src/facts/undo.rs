@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gesta_core::body::Compensation;
+use gesta_core::body::{Compensation, DelegationResult};
 use gesta_core::content::Content;
 use gesta_core::digest::EntryId;
 use gesta_core::entry::Entry;
 use gesta_core::ids::StepId;
 
-use super::{Facts, Undoable};
+use super::{Facts, Handed, Undoable};
 
 impl Facts {
     /// The effects that can be undone and are not being undone yet, newest first.
@@ -35,6 +35,19 @@ impl Facts {
             step: step.clone(),
             proposal: Arc::clone(&asked.proposal),
             result: result.clone(),
+        };
+        self.undoable.insert_mut(entry.seq(), Arc::new(undoable));
+    }
+
+    /// Remembers what a child has come to: what it did is not undone with its parent unless somebody sees
+    /// to it.
+    pub(super) fn child_done(&mut self, handed: &Handed, result: &DelegationResult, entry: &Entry) {
+        let Ok(proposal) = handed.delegation.task.proposal(&result.step) else { return };
+        let undoable = Undoable {
+            commit: entry.id(),
+            step: result.step.clone(),
+            proposal: Arc::new(proposal),
+            result: result.answer.clone(),
         };
         self.undoable.insert_mut(entry.seq(), Arc::new(undoable));
     }

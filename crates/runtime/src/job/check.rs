@@ -35,7 +35,11 @@ pub(super) fn needs_of(
             }
         }
     }
-    let each = matches!(&step.work, Work::Call(call) if call.fans_out);
+    let each = match &step.work {
+        Work::Call(call) => call.fans_out,
+        Work::Delegate(delegate) => delegate.fans_out,
+        Work::Set(_) | Work::Wait { .. } => false,
+    };
     let outside = Position { step: Some(&step.id), item: false };
     let inside = Position { item: each, ..outside };
     let mut check = |slots: &[Slot], position| {
@@ -50,7 +54,10 @@ pub(super) fn needs_of(
             check(call.each.as_ref().map_or(&[], |each| &each.slots), outside);
         }
         Work::Set(value) => check(&value.slots, outside),
-        Work::Delegate(delegate) => check(&delegate.input.slots, outside),
+        Work::Delegate(delegate) => {
+            check(&delegate.input.slots, inside);
+            check(delegate.each.as_ref().map_or(&[], |each| &each.slots), outside);
+        }
         Work::Wait { signal, until, .. } => {
             for template in signal.iter().chain(until) {
                 check(&template.slots, outside);
@@ -150,7 +157,9 @@ fn name_problem(name: &str, position: Position<'_>) -> Option<Problem> {
         "item" | "index" if position.item => None,
         "item" | "index" => {
             let problem = Problem::anywhere(format!("`{name}` has no meaning here"));
-            Some(problem.hint("only the arguments and the condition of a step with `each` have it"))
+            Some(problem.hint(
+                "only the arguments or input and the condition of a step with `each` have it",
+            ))
         }
         _ => {
             let known: &[&str] = match position.item {

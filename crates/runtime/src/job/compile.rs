@@ -14,6 +14,7 @@ use super::calls::{Undos, check_calls};
 use super::cel::reserved;
 use super::check::{check_answer, needs_of};
 use super::delegate::{Children, Family, Files, NoFiles};
+use super::expr::Expr;
 use super::file::{self, Draft};
 use super::graph::Graph;
 use super::input::{self, Input};
@@ -323,9 +324,14 @@ fn spec(step: &Step, undo: Option<&UndoSpec>, children: &Children) -> Option<(St
     let when = step.when.as_ref().map(|slot| slot.expr.clone());
     let spec = |when, work| Spec { confirm: step.confirm, job: None, when, work };
     Some(match &step.work {
-        Declared::Delegate(_) => {
-            let delegate = children.specs.get(&step.id)?.clone();
-            (StepKind::Delegate, spec(when, Work::Delegate(Box::new(delegate))))
+        Declared::Delegate(declared) => {
+            let delegate = Box::new(children.specs.get(&step.id)?.clone());
+            let Some(over) = &declared.each else {
+                return Some((StepKind::Delegate, spec(when, Work::Delegate(delegate))));
+            };
+            let over = over.template.clone();
+            let (when, whole) = of_items(when);
+            (StepKind::Loop, spec(whole, Work::Delegates { delegate, over, when }))
         }
         Declared::Set(value) => {
             (StepKind::Compute, spec(when, Work::Set { value: value.template.clone() }))
@@ -345,14 +351,18 @@ fn spec(step: &Step, undo: Option<&UndoSpec>, children: &Children) -> Option<(St
                 return Some((StepKind::Call, spec(when, Work::Call(call))));
             };
             let over = over.template.clone();
-            // A condition on the item is asked of each item, any other one of the step.
-            let (each, whole) = match when {
-                Some(when) if when.references().item() => (Some(when), None),
-                when => (None, when),
-            };
-            (StepKind::Loop, spec(whole, Work::Each { call, over, when: each }))
+            let (when, whole) = of_items(when);
+            (StepKind::Loop, spec(whole, Work::Each { call, over, when }))
         }
     })
+}
+
+/// A condition on the item is asked of each item, any other one of the step.
+fn of_items(when: Option<Expr>) -> (Option<Expr>, Option<Expr>) {
+    match when {
+        Some(when) if when.references().item() => (Some(when), None),
+        when => (None, when),
+    }
 }
 
 fn call(declared: &Call, undo: Option<&UndoSpec>) -> CallSpec {

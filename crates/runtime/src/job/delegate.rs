@@ -50,6 +50,10 @@ pub(super) struct Delegate {
     job: String,
     job_place: Place,
     pub(super) input: Located,
+    /// What to go through, a child for each item.
+    pub(super) each: Option<Located>,
+    /// Whether it says so, whether or not that can be read.
+    pub(super) fans_out: bool,
     principal: Option<Principal>,
     tools: Option<Vec<(ToolName, Place)>>,
     effect: Option<Effect>,
@@ -105,6 +109,8 @@ pub(super) fn read(node: &Node, source: &Source, problems: &mut Vec<Problem>) ->
         job: job.to_owned(),
         job_place,
         input: input?,
+        each: None,
+        fans_out: false,
         principal,
         tools,
         effect,

@@ -172,7 +172,7 @@ fn declared(value: &Value) -> Value {
 fn call_of(spec: &mut Spec) -> Option<&mut CallSpec> {
     match &mut spec.work {
         Work::Call(call) | Work::Each { call, .. } => Some(call),
-        Work::Set { .. } | Work::Wait { .. } | Work::Delegate(_) => None,
+        Work::Set { .. } | Work::Wait { .. } | Work::Delegate(_) | Work::Delegates { .. } => None,
     }
 }
 

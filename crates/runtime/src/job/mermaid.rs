@@ -43,6 +43,7 @@ fn shape(step: &PlanStep) -> String {
         Ok(Work::Each { call, .. }) => called(&call, "each: "),
         Ok(Work::Wait { .. }) => vec!["wait".to_owned()],
         Ok(Work::Delegate(delegate)) => vec![format!("job: {}", delegate.job)],
+        Ok(Work::Delegates { delegate, .. }) => vec![format!("each: job: {}", delegate.job)],
         _ => Vec::new(),
     };
     let lines =

@@ -75,7 +75,11 @@ impl Secrecy {
                     }
                 }
                 // What it is given is compared with what the child declares.
-                Work::Delegate(_) => {}
+                Work::Delegate(delegate) => {
+                    if let Some(each) = &delegate.each {
+                        self.handed_on(each, problems);
+                    }
+                }
             }
         }
         if let Some(answer) = &draft.answer {

@@ -86,6 +86,16 @@ pub enum Work {
     },
     /// Hands a task to a child trajectory.
     Delegate(Box<DelegateSpec>),
+    /// Hands a task to a child for each item of a list, in steps of their own below this one.
+    Delegates {
+        /// The task.
+        delegate: Box<DelegateSpec>,
+        /// The list.
+        over: Template,
+        /// Unless it holds for an item, that item is skipped.
+        #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+        when: Option<Expr>,
+    },
     /// Computes a value.
     Set {
         /// The value.
@@ -187,7 +197,17 @@ impl Spec {
     pub fn call(&self) -> Option<&CallSpec> {
         match &self.work {
             Work::Call(call) | Work::Each { call, .. } => Some(call),
-            Work::Set { .. } | Work::Wait { .. } | Work::Delegate(_) => None,
+            Work::Set { .. } | Work::Wait { .. } | Work::Delegate(_) | Work::Delegates { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The task that it hands to a child, once or for each item.
+    pub fn delegate(&self) -> Option<&DelegateSpec> {
+        match &self.work {
+            Work::Delegate(delegate) | Work::Delegates { delegate, .. } => Some(delegate),
+            Work::Call(_) | Work::Each { .. } | Work::Set { .. } | Work::Wait { .. } => None,
         }
     }
 
@@ -202,6 +222,9 @@ impl Spec {
             Work::Each { call, over, when } => (vec![&call.args, over], when.as_ref()),
             Work::Set { value } => (vec![value], None),
             Work::Delegate(delegate) => (vec![&delegate.input], None),
+            Work::Delegates { delegate, over, when } => {
+                (vec![&delegate.input, over], when.as_ref())
+            }
             Work::Wait { signal, until, .. } => (signal.iter().chain(until).collect(), None),
         };
         let mut all = References::default();

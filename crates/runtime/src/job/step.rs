@@ -154,15 +154,22 @@ fn work(fields: &Fields<'_>, source: &Source, problems: &mut Vec<Problem>) -> Op
     if entry.key == "tool" {
         return call(fields, &entry.value, source, problems).map(|call| Work::Call(Box::new(call)));
     }
-    for misplaced in CALL_KEYS.into_iter().filter_map(|key| fields.entry(key)) {
+    let fans_out = |key: &str| key == "each" && entry.key == "delegate";
+    let keys = CALL_KEYS.into_iter().filter(|key| !fans_out(key));
+    for misplaced in keys.filter_map(|key| fields.entry(key)) {
         let message =
             format!("`{}` belongs to a call, and this step has `{}`", misplaced.key, entry.key);
         problems.push(Problem::new(misplaced.place, message));
     }
     match entry.key.as_str() {
         "set" => Located::read(&entry.value, source, problems).map(Work::Set),
-        "delegate" => delegate::read(&entry.value, source, problems)
-            .map(|delegate| Work::Delegate(Box::new(delegate))),
+        "delegate" => {
+            let fans_out = fields.get("each").is_some();
+            let each = fields.get("each").and_then(|node| each(node, source, problems));
+            let mut delegate = delegate::read(&entry.value, source, problems)?;
+            (delegate.each, delegate.fans_out) = (each, fans_out);
+            Some(Work::Delegate(Box::new(delegate)))
+        }
         _ => wait(&entry.value, source, problems),
     }
 }

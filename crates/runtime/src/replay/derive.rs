@@ -154,9 +154,12 @@ impl Player<'_> {
             },
             Body::Failure(failure) => return self.failed(entry, failure).await,
             Body::InDoubt(doubt) => return self.doubted(entry, doubt).await,
+            Body::Waiting(waiting) if waiting.rests() => Scene::of(Part::Rest, at),
             Body::Waiting(waiting) => Scene::of(Part::Work(&waiting.step), at),
             Body::Timer(timer) => Scene::of(Part::Timer(&timer.step), at),
-            Body::Delegation(delegation) => Scene::of(Part::Work(&delegation.step), at),
+            Body::Delegation(delegation) => {
+                return self.decided(entry, &delegation.decision, None).await;
+            }
             Body::Compensation(_) => Scene::of(Part::Whole(Act::Compensate), at),
             Body::Completed(_) => Scene::of(Part::Whole(Act::Complete), at),
             Body::Failed(_) => Scene::of(Part::Whole(Act::EndFailed), at),
@@ -178,16 +181,19 @@ impl Player<'_> {
         rejection: &Rejection,
     ) -> Result<Derived, RunError> {
         let (decision, step) = (rejection.decision.doc(), &rejection.proposal.step);
-        let part = match decision.trace.first().map(|stage| stage.stage.as_str()) {
-            Some("approval") => Part::Unapproved(step),
-            Some("delegation") => Part::Work(step),
+        let (part, trial) = match decision.trace.last().map(|stage| stage.stage.as_str()) {
+            Some("approval") => (Part::Unapproved(step), false),
+            Some("delegation") => (Part::Work(step), true),
             _ => return self.decided(entry, &rejection.decision, None).await,
         };
         if let Err(why) = self.under(decision).await? {
             return Ok(Derived::Missing(why));
         }
-        let trial = matches!(part, Part::Work(_));
-        self.perform(entry, Scene { trial, ..Scene::of(part, decision.at) }).await
+        let mut scene = Scene { trial, ..Scene::of(part, decision.at) };
+        if let Some(desk) = self.desk.clone().filter(|_| trial) {
+            scene.outside = self.outside(&desk, decision, None, Some(&rejection.proposal.tool));
+        }
+        self.perform(entry, scene).await
     }
 
     /// A decision is reached again, on what it was reached on then.
@@ -203,7 +209,7 @@ impl Player<'_> {
         }
         let Some(desk) = self.desk.clone() else { return Ok(nobody()) };
         let tool = tool_of(entry);
-        let outside = self.outside(&desk, doc, permit, tool);
+        let outside = self.outside(&desk, doc, permit, tool.as_ref());
         self.decisions += 1;
         if let Some(other) = self.other.clone() {
             self.decide_otherwise(entry, doc, (&other, &outside)).await?;
@@ -415,6 +421,7 @@ impl Player<'_> {
             findings: &NONE.1,
             looking: &NONE.2,
             may_open: true,
+            may_rest: false,
             recorded: Some(&scene.outside),
             blobs: &self.blobs,
             sealed: &self.sealed,
@@ -432,7 +439,9 @@ impl Player<'_> {
         let mut found = false;
         for (place, _) in places {
             let at = |above: &str| recorded.pointer(&format!("{above}{}", place.1));
-            let value = at("/body/proposal/args").or_else(|| at("/body/task/inline/input/inline"));
+            let value = at("/body/proposal/args")
+                .or_else(|| at("/body/proposal/args/input/inline"))
+                .or_else(|| at("/body/task/input/inline"));
             if let Some(commitment) = value.and_then(Commitment::read) {
                 self.sealed.put(place, commitment);
                 self.committed += 1;
@@ -493,11 +502,12 @@ pub(super) fn found<T: DeserializeOwned>(decision: &Decision, stage: &str) -> Op
     serde_json::from_str(stage.found.as_ref()?.as_str()).ok()
 }
 
-pub(super) fn tool_of(entry: &Entry) -> Option<&ToolName> {
+pub(super) fn tool_of(entry: &Entry) -> Option<ToolName> {
     match &entry.payload().body {
-        Body::Started(started) => Some(&started.proposal.tool),
-        Body::PendingApproval(pending) => Some(&pending.proposal.tool),
-        Body::Rejection(rejection) => Some(&rejection.proposal.tool),
+        Body::Started(started) => Some(started.proposal.tool.clone()),
+        Body::PendingApproval(pending) => Some(pending.proposal.tool.clone()),
+        Body::Rejection(rejection) => Some(rejection.proposal.tool.clone()),
+        Body::Delegation(delegation) => Some(ToolName::of_delegation(delegation.task.effect)),
         _ => None,
     }
 }

@@ -90,6 +90,7 @@ pub(super) fn compare(entry: &Entry, was: &Decision, instead: &Body) -> Option<O
         Body::Started(started) => started.decision.doc(),
         Body::PendingApproval(pending) => pending.decision.doc(),
         Body::Rejection(rejection) => rejection.decision.doc(),
+        Body::Delegation(delegation) => delegation.decision.doc(),
         _ => return None,
     };
     if (was.verdict, was.reason) == (decision.verdict, decision.reason) {
@@ -100,7 +101,7 @@ pub(super) fn compare(entry: &Entry, was: &Decision, instead: &Body) -> Option<O
         seq: entry.seq(),
         at: entry.payload().at,
         step: was.step.clone(),
-        tool: super::derive::tool_of(entry)?.clone(),
+        tool: super::derive::tool_of(entry)?,
         was: change(was),
         would_be: change(decision),
     })

@@ -241,6 +241,9 @@ impl CatalogueBuilder {
                 tool: Some(name.clone()),
                 problem: Box::new(problem),
             };
+            if name.delegates().is_some() {
+                return Err(problem(Problem::Reserved));
+            }
             check(&manifest, &effects).map_err(problem)?;
             verifier::check(&manifest, &verifiers).map_err(problem)?;
             let (declaration, driver) = match reached {

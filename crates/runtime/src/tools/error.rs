@@ -72,6 +72,9 @@ pub enum Problem {
     /// Two tools of one name.
     #[error("declared twice; rename one of them")]
     Twice,
+    /// The name stands for handing a task to a child.
+    #[error("the name is taken: policies call handing a task to a child so; rename it")]
+    Reserved,
     /// Recovery by probe needs a probe.
     #[error("`recovery = \"probe\"` needs `probe`, the name of a read-only tool")]
     ProbeMissing,

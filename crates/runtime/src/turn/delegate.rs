@@ -2,10 +2,11 @@
 //! asked for is more than there is. The child's own chain begins once this is durable.
 
 use gesta_core::amounts::{Amounts, Budget};
-use gesta_core::body::{Delegation, Delivered, Proposal};
+use gesta_core::body::{Delegation, Delivered, Proposal, Task};
 use gesta_core::content::{BlobRef, Content, MAX_INLINE_BYTES};
 use gesta_core::document::{Decision, Failing, Reason, Stage, Verdict};
 use gesta_core::entry::Body;
+use gesta_core::guardian::Judgement;
 use gesta_core::ids::{StepId, TrajectoryId};
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
@@ -14,18 +15,16 @@ use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::{AdmitError, State, Why};
 use gesta_core::writ::{ToolPattern, Writ};
 use gesta_store::Draft;
-use serde::Serialize;
+use serde_json::Value;
 
-use super::{Made, Turn, expression};
-use crate::delegation::{Refused, Task};
+use super::{Made, Turn, expression, lapsed};
+use crate::decide::{self, Decided};
+use crate::delegation::Refused;
 use crate::desk::failing;
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::job::{DelegateSpec, complete_input, sensitive_input};
 use crate::pipeline;
-
-/// What stands for a tool in the refusal of a delegation.
-const DELEGATE: &str = "delegate";
 
 impl Turn<'_> {
     /// Notes what the other chains have, as far as it is still owed to them.
@@ -44,52 +43,118 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Hands the task out, or refuses to.
+    /// Proposes to hand the task out: the frozen proposal, or a new one.
     pub(super) fn delegate(
         &self,
         draft: &mut Draft<Facts>,
         step: &StepId,
         spec: &DelegateSpec,
+        item: Option<(u64, &Value)>,
         made: &mut Made,
     ) -> Result<(), RunError> {
-        if !self.may_open || self.handed_before(draft, step)? {
+        let state = draft.state();
+        let may = state.delegable(step, self.now) || lapsed(state, step, self.now);
+        if !self.may_open || !may || self.handed_before(draft, step)? {
             return Ok(());
         }
-        let given = self.evaluate(draft, step, None, made, |scope| spec.input.resolve(scope));
+        let asked = draft.view().asked(step).map(|asked| asked.proposal.args.read());
+        let task = match asked {
+            Some(task) => task?,
+            None => match self.task(draft, step, spec, item, made)? {
+                None => return Ok(()),
+                Some(Err(error)) => return self.fail(draft, step, error),
+                Some(Ok(task)) => task,
+            },
+        };
+        self.hand_out(draft, step, spec, task)
+    }
+
+    /// What the child is to do, and what it may. None when something must be fetched, stored or sealed
+    /// first.
+    fn task(
+        &self,
+        draft: &Draft<Facts>,
+        step: &StepId,
+        spec: &DelegateSpec,
+        item: Option<(u64, &Value)>,
+        made: &mut Made,
+    ) -> Result<Option<Result<Task, Failing>>, RunError> {
+        let given = self.evaluate(draft, step, item, made, |scope| spec.input.resolve(scope));
         let input = match given {
-            None => return Ok(()),
-            Some(Err(error)) => return self.fail(draft, step, expression(&error)),
+            None => return Ok(None),
+            Some(Err(error)) => return Ok(Some(Err(expression(&error)))),
             Some(Ok(given)) => match complete_input(&spec.inputs, &given) {
                 Ok(input) => input,
                 Err(why) => {
                     let message = format!("the input does not fit the job `{}`: {why}", spec.job);
-                    return self.fail(draft, step, failing("input_refused", &message));
+                    return Ok(Some(Err(failing("input_refused", &message))));
                 }
             },
         };
         let (marks, to) = (sensitive_input(&spec.inputs), format!("the job `{}`", spec.job));
-        let input = match self.handed_on(step, &input, (&marks, &to), made) {
-            None => return Ok(()),
-            Some(Err(error)) => return self.fail(draft, step, error),
-            Some(Ok(input)) => input,
+        let (_, parent) = draft.state().writ().ok_or(RunError::NotBegun)?;
+        let handed = self.handed_on(step, &input, (&marks, &to), made);
+        Ok(handed.map(|input| {
+            Ok(Task {
+                budget: spec.budget,
+                depth: spec.depth,
+                effect: spec.effect.min(parent.effect),
+                input: input?,
+                job: spec.job.clone(),
+                plan: spec.plan.digest(),
+                principal: spec.principal.clone().unwrap_or_else(|| parent.principal.clone()),
+                tools: spec.tools.iter().cloned().map(ToolPattern::Exact).collect(),
+            })
+        }))
+    }
+
+    /// Asks the Guardian, as about a call; then hands the task out, puts it before people, or refuses.
+    fn hand_out(
+        &self,
+        draft: &mut Draft<Facts>,
+        step: &StepId,
+        spec: &DelegateSpec,
+        task: Task,
+    ) -> Result<(), RunError> {
+        let proposal = task.proposal(step)?;
+        let outside = match self.recorded {
+            Some(recorded) => recorded.clone(),
+            None => decide::gather_for_child(self.desk, draft, self.now),
         };
-        let task = Task { input, job: spec.job.clone(), plan: spec.plan.digest() };
-        let writ = self.carve(draft.state(), step, spec)?;
+        let Decided { decision, asking, passes } =
+            decide::decide(self.desk, draft, &proposal, None, &outside, self.now)?;
+        match (decision.doc().verdict, asking) {
+            (Verdict::Allow, _) => {}
+            (Verdict::Escalate, Some(asking)) => {
+                pipeline::escalate(self.desk, draft, proposal, decision, asking, self.now)?;
+                return Ok(());
+            }
+            _ => {
+                pipeline::refuse(self.desk, draft, proposal, decision, passes, self.now)?;
+                return Ok(());
+            }
+        }
         let delegation = Delegation {
             child: self.child(draft.state(), step),
+            decision: decision.clone(),
             on_failure: spec.on_failure,
             on_stop: spec.on_stop,
             step: step.clone(),
-            task: Content::Inline(Canon::of(&task)?),
-            writ: writ.clone(),
+            writ: self.carve(draft.state(), step, &task)?,
+            task,
         };
         let body = Body::Delegation(Box::new(delegation));
         match draft.push(self.now, self.desk.author(), body) {
-            Ok(_) => Ok(()),
-            Err(error) => match exceeds(&error) {
-                Some((reason, why)) => {
-                    self.refuse_to_delegate(draft, step, (writ.doc(), &spec.job), (reason, &why))
+            Ok(_) => {
+                let registry = self.desk.shared.registry_head().map(|(registry, _)| registry);
+                if let (Some(registry), Some(head)) = (registry, decision.doc().registry) {
+                    // As for a call: whatever was frozen before this append is known to the decision.
+                    draft.under(registry, head);
                 }
+                Ok(())
+            }
+            Err(error) => match exceeds(&error) {
+                Some(refusal) => self.refuse_to_delegate(draft, proposal, decision.doc(), refusal),
                 None => Err(error.into()),
             },
         }
@@ -133,70 +198,45 @@ impl Turn<'_> {
 
     /// The child's writ. What is asked for in so many words is asked for as it is: whether it can be had is
     /// the state machine's to say. Where nothing is said, it is what the parent has left.
-    fn carve(
-        &self,
-        state: &State,
-        step: &StepId,
-        spec: &DelegateSpec,
-    ) -> Result<Signed<Writ>, RunError> {
+    fn carve(&self, state: &State, step: &StepId, task: &Task) -> Result<Signed<Writ>, RunError> {
         let (id, parent) = state.writ().ok_or(RunError::NotBegun)?;
         let used = state.spent().plus(state.reserved());
         self.desk.sign(Writ {
-            budget: carved(&spec.budget, &parent.budget, &used),
-            depth: spec.depth,
-            effect: spec.effect.min(parent.effect),
+            budget: carved(&task.budget, &parent.budget, &used),
+            depth: task.depth,
+            effect: task.effect,
             guardians: true,
             holder: parent.holder,
             key: self.desk.shared.guardian.id(),
             parent: Some(id),
-            principal: spec.principal.clone().unwrap_or_else(|| parent.principal.clone()),
+            principal: task.principal.clone(),
             tenant: parent.tenant.clone(),
-            tools: spec.tools.iter().cloned().map(ToolPattern::Exact).collect(),
+            tools: task.tools.clone(),
             trajectory: Some(self.child(state, step)),
             type_: Tag::default(),
             window: parent.window,
         })
     }
 
-    /// Says no, as to a call.
+    /// Says no, as to a call: the Guardian would let it, but there is not that much to hand on.
     fn refuse_to_delegate(
         &self,
         draft: &mut Draft<Facts>,
-        step: &StepId,
-        (writ, job): (&Writ, &str),
-        (reason, why): (Reason, &str),
+        proposal: Proposal,
+        allowed: &Decision,
+        (reason, why): (Reason, String),
     ) -> Result<(), RunError> {
-        let args = Canon::of(&Asked { job, writ })?;
-        let tool = Canon::of(DELEGATE)?.read()?;
-        let proposal = Proposal { args, step: step.clone(), tool };
-        let state = draft.state();
-        let registry = self.desk.shared.registry();
-        let found = Some(Canon::of(&Refused { refused: why.to_owned() })?);
-        let decision = self.desk.sign(Decision {
-            at: self.now,
-            environment: self.desk.in_force.digest,
-            key: self.desk.shared.guardian.id(),
-            parent: state.head().map(|head| head.id).ok_or(RunError::NotBegun)?,
-            proposal: proposal.id()?,
-            reason: Some(reason),
-            registry: registry.as_ref().and_then(|state| state.head()),
-            step: step.clone(),
-            trace: vec![Stage { found, stage: "delegation".to_owned() }],
-            trajectory: self.desk.trajectory,
-            type_: Tag::default(),
-            verdict: Verdict::Deny,
-            writ: state.writ().map(|(id, _)| id).ok_or(RunError::NotBegun)?,
-        })?;
+        let found = Some(Canon::of(&Refused { refused: why })?);
+        let mut trace = allowed.trace.clone();
+        trace.push(Stage { found, stage: "delegation".to_owned() });
+        let (verdict, reason) = (Verdict::Deny, Some(reason));
+        let judgement =
+            Judgement { verdict, reason, trace, asking: None, hold: None, quarantine: None };
+        let judged = (judgement, allowed.registry);
+        let decision = decide::decision(self.desk, draft, &proposal, judged, self.now)?;
         pipeline::refuse(self.desk, draft, proposal, decision, None, self.now)?;
         Ok(())
     }
-}
-
-/// What a refused delegation asked for.
-#[derive(Serialize)]
-struct Asked<'a> {
-    job: &'a str,
-    writ: &'a Writ,
 }
 
 /// What the child may use, dimension by dimension: what is said, or else what is left.

@@ -1,15 +1,16 @@
 //! Fan-outs: a step for each item of a list. First the list is fixed, as a step of its own, so that
-//! whoever goes on later goes on with the same one; then each item is a call; then the results are
-//! put together.
+//! whoever goes on later goes on with the same one; then each item is a call, or a child's task; then
+//! the results are put together.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gesta_core::body::Origin;
+use gesta_core::body::{Origin, StepKind, Waiting};
 use gesta_core::content::Content;
+use gesta_core::entry::Body;
 use gesta_core::ids::StepId;
 use gesta_core::json::Canon;
-use gesta_core::state::Status;
+use gesta_core::state::{Act, Scope as Reach, Status};
 use gesta_store::Draft;
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ use super::{Made, Turn, expression};
 use crate::desk::{OUTPUT_LIMITS, failing};
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::job::{CallSpec, Expr, Template};
+use crate::job::{CallSpec, DelegateSpec, Expr, Template, Work};
 
 /// The lists of fan-outs, and how far each is.
 #[derive(Default)]
@@ -41,9 +42,30 @@ impl Lists {
 
 /// What a fan-out does.
 pub(super) struct Fan<'a> {
-    pub(super) over: &'a Template,
-    pub(super) when: Option<&'a Expr>,
-    pub(super) call: &'a CallSpec,
+    over: &'a Template,
+    when: Option<&'a Expr>,
+    does: Does<'a>,
+}
+
+/// What it does for each item.
+enum Does<'a> {
+    Call(&'a CallSpec),
+    Delegate(&'a DelegateSpec),
+}
+
+impl<'a> Fan<'a> {
+    /// None if it is something else.
+    pub(super) fn of(work: &'a Work) -> Option<Self> {
+        match work {
+            Work::Each { call, over, when } => {
+                Some(Self { over, when: when.as_ref(), does: Does::Call(call) })
+            }
+            Work::Delegates { delegate, over, when } => {
+                Some(Self { over, when: when.as_ref(), does: Does::Delegate(delegate) })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The step that holds a fan-out's list.
@@ -55,9 +77,22 @@ fn usize_of(index: u64) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 
+impl Made {
+    /// Whether nothing is under way because of it.
+    pub(super) fn is_nothing(&self) -> bool {
+        let Self { prepared, inquiries, questions, wanted, to_keep, to_seal, .. } = self;
+        let waits = self.wants_safe || self.busy || !to_seal.is_empty() || !to_keep.is_empty();
+        !waits
+            && prepared.is_empty()
+            && inquiries.is_empty()
+            && questions.is_empty()
+            && wanted.is_empty()
+    }
+}
+
 impl Turn<'_> {
-    /// A fan-out: first its list is fixed, then each item is a call of its own, then the results are
-    /// put together.
+    /// A fan-out: first its list is fixed, then each item is a call or a child of its own, then the
+    /// results are put together.
     pub(super) fn each(
         &self,
         draft: &mut Draft<Facts>,
@@ -96,7 +131,7 @@ impl Turn<'_> {
                     broken.get_or_insert(step);
                 }
                 None | Some(Status::Idle) if broken.is_some() => {}
-                None | Some(Status::Idle) if self.full(draft.view(), made) => break,
+                None | Some(Status::Idle) if self.has_enough(draft.view(), fan, made) => break,
                 None | Some(Status::Idle) => {
                     busy = true;
                     self.item(draft, &step, fan, (index, item), made)?;
@@ -141,7 +176,35 @@ impl Turn<'_> {
                 Some(Ok(true)) => {}
             }
         }
-        self.call(draft, step, fan.call, Some(item), made)
+        match fan.does {
+            Does::Call(call) => self.call(draft, step, call, Some(item), made),
+            Does::Delegate(delegate) => self.delegate(draft, step, delegate, Some(item), made),
+        }
+    }
+
+    /// Whether no other item may begin while those are at work that are: as many calls or children at once
+    /// as the job may have.
+    fn has_enough(&self, facts: &Facts, fan: &Fan<'_>, made: &Made) -> bool {
+        match fan.does {
+            Does::Call(_) => self.full(facts, made),
+            Does::Delegate(_) => facts.children() >= self.parallel(facts),
+        }
+    }
+
+    /// Says that nothing can be done until something below a fan-out moves, if that is so: else it would
+    /// look as if there were something to do.
+    pub(super) fn rest(&self, draft: &mut Draft<Facts>) -> Result<(), RunError> {
+        let offers = draft.state().next(self.now);
+        let node = offers.into_iter().find_map(|offer| match offer.on {
+            Reach::Step(step) if offer.act == Act::Wait => {
+                (draft.state().kind_of(&step) == Some(StepKind::Loop)).then_some(step)
+            }
+            _ => None,
+        });
+        let Some(step) = node else { return Ok(()) };
+        let body = Body::Waiting(Box::new(Waiting { key: None, step, until: None }));
+        draft.push(self.now, self.desk.author(), body)?;
+        Ok(())
     }
 
     /// One item of a fan-out whose list is fixed.

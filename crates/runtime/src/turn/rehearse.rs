@@ -11,7 +11,6 @@ use super::fan::Fan;
 use super::{Made, Turn};
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::job::Work;
 use crate::pipeline::{self, Ended};
 
 /// A part of a turn.
@@ -26,6 +25,8 @@ pub(crate) enum Part<'a> {
     Unapproved(&'a StepId),
     /// A call that is over.
     Settle(&'a Ended, Option<&'a Signed<EffectReport>>),
+    /// Nothing can be done until something arrives.
+    Rest,
     /// The end, or a rollback.
     Whole(Act),
 }
@@ -43,6 +44,7 @@ impl Turn<'_> {
             Part::Woken(step) => self.woken(draft, step),
             Part::Timer(step) => self.fire(draft, step),
             Part::Unapproved(step) => self.unapproved(draft, step),
+            Part::Rest => self.rest(draft),
             Part::Settle(ended, evidence) => {
                 pipeline::settle(self.desk, draft, ended, *evidence, self.now)
             }
@@ -70,9 +72,8 @@ impl Turn<'_> {
         let index = step.as_str().strip_prefix(&format!("{}/", step.node()));
         let index: Option<u64> = index.and_then(|index| index.parse().ok());
         let (Some(spec), Some(index)) = (spec, index) else { return self.work(draft, step, made) };
-        match &spec.work {
-            Work::Each { over, when, call } if draft.state().undoes(step).is_none() => {
-                let fan = Fan { over, when: when.as_ref(), call };
+        match Fan::of(&spec.work) {
+            Some(fan) if draft.state().undoes(step).is_none() => {
                 self.nth(draft, step, &fan, index, made)
             }
             _ => self.work(draft, step, made),

@@ -76,6 +76,11 @@ impl Turn<'_> {
             return self.open(draft, proposal, None, made);
         }
         let undone = facts.undo(step).cloned();
+        let by_child = |undone: &Undoable| undone.proposal.tool.delegates().is_some();
+        if undone.as_ref().is_some_and(by_child) {
+            let message = "a child has completed it, and its chain has ended: `gesta tree` shows what it did; undo it by hand, then give this up";
+            return self.fail(draft, step, failing("child_completed", message));
+        }
         let spec = undone.as_ref().and_then(|undone| facts.undo_spec(&undone.step));
         let (Some(undone), Some(spec)) = (undone, spec) else {
             let message = "the plan does not say how this is undone";

@@ -364,11 +364,11 @@ answer: "${index}"
             "5:24: `world` is not a value",
             "hint: name a resource, as in `world[\"type\"][\"id\"]`",
             "6:26: `item` has no meaning here",
-            "hint: only the arguments and the condition of a step with `each` have it",
+            "hint: only the arguments or input and the condition of a step with `each` have it",
             "6:41: `index` has no meaning here",
-            "hint: only the arguments and the condition of a step with `each` have it",
+            "hint: only the arguments or input and the condition of a step with `each` have it",
             "7:37: `item` has no meaning here",
-            "hint: only the arguments and the condition of a step with `each` have it",
+            "hint: only the arguments or input and the condition of a step with `each` have it",
             "7:67: unknown name `itme`",
             "hint: did you mean `item`?",
             "8:25: unknown name `stesp`",
@@ -378,7 +378,7 @@ answer: "${index}"
             "9:59: unknown name `nothing`",
             "hint: an expression may use `input`, `steps`, `world`",
             "10:12: `index` has no meaning here",
-            "hint: only the arguments and the condition of a step with `each` have it",
+            "hint: only the arguments or input and the condition of a step with `each` have it",
         ],
     );
 }

@@ -77,8 +77,17 @@ async fn say(
     key: &PrivateKey,
     verdict: ApprovalVerdict,
 ) -> Result<Heard, RunError> {
+    say_of(scene, job, it(), key, verdict).await
+}
+
+async fn say_of(
+    scene: &Scene,
+    job: TrajectoryId,
+    step: StepId,
+    key: &PrivateKey,
+    verdict: ApprovalVerdict,
+) -> Result<Heard, RunError> {
     let chain = Chain::load(std::sync::Arc::clone(&scene.store), job).await.unwrap();
-    let step = it();
     let pending = match chain.state().step(&step).map(|step| &step.status) {
         Some(Status::Pending(pending)) => pending.entry,
         other => panic!("not pending: {other:?}"),
@@ -288,4 +297,68 @@ async fn a_policy_that_is_published_while_a_job_runs_holds_for_its_next_call() {
     running.await.unwrap().unwrap();
     let ran = scene.ran(job).await;
     assert_eq!((paid.total(), ran.error().0.as_str()), (1, "policy_denied"));
+}
+
+/// A fan-out whose items all wait for people is nothing to do, for however long; a word about one of them
+/// makes it something to do at once, and that one happens.
+#[tokio::test(start_paused = true)]
+async fn a_fan_out_that_waits_for_people_rests_until_one_speaks() {
+    let paid = Witness::default();
+    let scene = place(1, &paid).await;
+    let each = "job: x\nsteps:\n  - { id: all, each: '${[1, 2, 3]}', tool: pay, args: { n: '${item}' } }\n";
+    let job = scene.submit(1, each, &[]).await;
+    assert_eq!(scene.drive(job).await, Left::Parked);
+    let to_do = async || scene.store.trajectory(job).await.unwrap().unwrap().summary.runnable;
+    assert!(!to_do().await, "three questions are asked, and nobody has answered");
+    let rested = scene.ran(job).await;
+    assert_eq!((rested.count("pending_approval"), rested.count("waiting")), (3, 1));
+
+    // However often somebody looks in vain, it is not given up.
+    for _ in 0..12 {
+        assert_eq!(scene.drive(job).await, Left::Parked);
+        assert!(!to_do().await);
+    }
+    let (key, yes) = (&scene.cast.approver, ApprovalVerdict::Approve);
+    for (number, left) in [(1, Left::Parked), (0, Left::Parked), (2, Left::Ended)] {
+        let step = format!("all/{number}").parse().unwrap();
+        say_of(&scene, job, step, key, yes).await.unwrap();
+        assert!(to_do().await, "somebody has answered");
+        assert_eq!(scene.drive(job).await, left);
+    }
+    assert_eq!(paid.total(), 3);
+    assert_eq!(scene.ran(job).await.kinds().last().unwrap(), "completed");
+}
+
+/// The same with a worker that serves the store: what is approved is claimed without waiting for a time.
+#[tokio::test(start_paused = true)]
+async fn a_worker_takes_up_what_was_approved_in_a_fan_out() {
+    let paid = Witness::default();
+    let scene = place(1, &paid).await;
+    let each =
+        "job: x\nsteps:\n  - { id: all, each: '${[1, 2]}', tool: pay, args: { n: '${item}' } }\n";
+    let job = scene.submit(1, each, &[]).await;
+    let (worker, (_stop, stopped)) = (scene.worker().await, tokio::sync::watch::channel(false));
+    let mut serving = tokio::task::JoinSet::new();
+    serving.spawn(async move { worker.run(stopped).await.unwrap() });
+    let asked = async || {
+        let listing = gesta_store::ParkedListing::default();
+        scene.store.parked(&listing, 9).await.unwrap().len()
+    };
+    while asked().await < 2 {
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    // Long enough for whoever turned in circles to have left it alone for minutes.
+    for _ in 0..600 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    let before = scene.ran(job).await.count("attempt");
+    assert_eq!(before, 1, "nobody has come back in vain");
+    let (key, yes) = (&scene.cast.approver, ApprovalVerdict::Approve);
+    say_of(&scene, job, "all/1".parse().unwrap(), key, yes).await.unwrap();
+    let spoken = tokio::time::Instant::now();
+    while paid.total() == 0 {
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    assert!(spoken.elapsed() < Duration::from_secs(5), "{:?}", spoken.elapsed());
+    assert_eq!(scene.ran(job).await.count("attempt"), before + 1);
 }

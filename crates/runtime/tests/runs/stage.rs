@@ -7,14 +7,37 @@ use std::sync::{Arc, Mutex};
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::sample::Cast;
+use gesta_runtime::jobs::{self, Submission, Submitted};
 use gesta_runtime::tools::{Catalogue, Manifest};
-use gesta_runtime::{Left, RunError, Setup, Spool, Worker};
+use gesta_runtime::{Left, RunError, Setup, Spool, Worker, job};
 use gesta_store::Store;
 use tokio::sync::watch;
 
 use crate::scene::{REGISTRY, Scene, keyring, replayed, verified};
 
 impl Scene {
+    /// Submits a job file.
+    pub(crate) async fn submit(
+        &self,
+        number: u8,
+        file: &str,
+        input: &[(&str, &str)],
+    ) -> TrajectoryId {
+        let submission = self.submission(number, file, input).await;
+        assert_eq!(jobs::submit(&self.store, &submission, self.now()).await, Ok(Submitted::New));
+        submission.trajectory
+    }
+
+    pub(crate) async fn submission(
+        &self,
+        number: u8,
+        file: &str,
+        input: &[(&str, &str)],
+    ) -> Submission {
+        let compiled = job::load("job.yaml", file, &*self.catalogue).unwrap();
+        self.submission_of(number, compiled, input).await
+    }
+
     /// The same place with other tools.
     pub(crate) fn with_tools(&self, catalogue: Catalogue) -> Self {
         let (store, options) = (Arc::clone(&self.store), self.options.clone());

@@ -1,19 +1,25 @@
 //! Standing writs: what all jobs below one use together, however many workers drive them and die.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::document::ResolutionVerdict;
+use gesta_core::duration::DurationMs;
 use gesta_core::entry::Body;
 use gesta_core::ids::TrajectoryId;
+use gesta_core::json::Canon;
+use gesta_core::sample::person;
 use gesta_core::signed::Signed;
 use gesta_core::writ::{Effect, Writ};
-use gesta_runtime::jobs::{self, Submitted};
+use gesta_runtime::Left;
+use gesta_runtime::jobs::{self, Finding, Submitted};
 use gesta_runtime::tools::{Catalogue, CatalogueBuilder, FunctionCall, FunctionError};
 use gesta_store::faulty::{Fault, FaultyStore};
 use gesta_store::{Account, AccountRow, Draw, Span, Store};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::scene::Scene;
@@ -173,6 +179,54 @@ async fn what_a_dead_worker_held_for_an_ended_job_comes_back() {
     }
     assert_eq!(paid.total(), 3);
     assert_eq!(scene.used_below(&standing).await.drawn, calls(3));
+}
+
+/// A call whose worker was cut off comes to its end when its job is over, and a person has said that it did not
+/// happen: it counts all the same.
+#[tokio::test(start_paused = true)]
+async fn what_arrives_after_the_end_is_charged_to_the_writ_above() {
+    let (cut_off, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let (cuts, waits) = (Arc::clone(&cut_off), Arc::clone(&answers));
+    let pay = move |_: FunctionCall| {
+        cuts.store(true, Ordering::SeqCst);
+        let waits = Arc::clone(&waits);
+        async move {
+            waits.notified().await;
+            Ok::<_, FunctionError>(json!({}))
+        }
+    };
+    let mut slow = manifest("pay", Effect::External);
+    slow.timeout = DurationMs::from_ms(600_000);
+    let mut scene = Scene::new(Catalogue::builder().function(slow, pay).build().unwrap()).await;
+    scene.options.lease_ms = 5_000;
+    let standing = scene.standing(3);
+    let job = scene.submit_below(&standing, 1, ONE).await;
+    let broken = Arc::clone(&cut_off);
+    let fault = move |_| broken.load(Ordering::SeqCst).then_some(Fault::Lost);
+    let store = FaultyStore::new(Arc::clone(&scene.store), Box::new(fault));
+    let worker = scene.worker_on(Arc::new(store)).await.unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let first = tokio::spawn(async move { worker.run_one(job, stopped).await.unwrap() });
+    while !cut_off.load(Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::advance(Duration::from_secs(10)).await;
+
+    assert_eq!(scene.drive(job).await, Left::Parked, "it is in doubt");
+    let (person, key) = (person().unwrap(), &scene.cast.operator);
+    jobs::cancel(&scene.store, job, &person, ("stop", false), scene.now()).await.unwrap();
+    let (step, verdict) = ("pay".parse().unwrap(), ResolutionVerdict::DidNotHappen);
+    let finding = Finding { step, verdict, evidence: Canon::null(), forced: true };
+    jobs::resolve(&scene.store, job, &person, key, &finding, scene.now()).await.unwrap();
+    assert_eq!(scene.drive(job).await, Left::Ended);
+    assert_eq!(scene.used_below(&standing).await.used, calls(0));
+
+    cut_off.store(false, Ordering::SeqCst);
+    answers.notify_one();
+    assert_eq!(first.await.unwrap(), Left::Lost);
+    assert_eq!(scene.ran(job).await.kinds().last().unwrap(), "late_effect");
+    let row = scene.used_below(&standing).await;
+    assert_eq!((row.used, row.drawn), (calls(1), calls(1)));
 }
 
 /// Whatever write fails, lost or unanswered: never a call too many, and none is lost for good.

@@ -16,11 +16,12 @@ use gesta_core::time::{UnixMs, Window};
 use gesta_core::trust::{Keyring, Role, TrustedKey};
 use gesta_core::verification::Verifier;
 use gesta_policy::{PolicyDocument, PolicyFile};
+use gesta_runtime::Options;
 use gesta_runtime::authority;
-use gesta_runtime::jobs::{self, Submission, Submitted};
+use gesta_runtime::job::Compiled;
+use gesta_runtime::jobs::Submission;
 use gesta_runtime::replay::{Asked, Library, Report, Session, replay};
 use gesta_runtime::tools::Catalogue;
-use gesta_runtime::{Options, job};
 use gesta_store::memory::MemoryStore;
 use gesta_store::{Chain, Store};
 use tokio::time::Instant;
@@ -60,25 +61,13 @@ impl Scene {
         PrivateKey::from_seed(&[0x77; 32])
     }
 
-    /// Submits a job file.
-    pub(crate) async fn submit(
+    /// What a job that was compiled is submitted with.
+    pub(crate) async fn submission_of(
         &self,
         number: u8,
-        file: &str,
-        input: &[(&str, &str)],
-    ) -> TrajectoryId {
-        let submission = self.submission(number, file, input).await;
-        assert_eq!(jobs::submit(&self.store, &submission, self.now()).await, Ok(Submitted::New));
-        submission.trajectory
-    }
-
-    pub(crate) async fn submission(
-        &self,
-        number: u8,
-        file: &str,
+        compiled: Compiled,
         input: &[(&str, &str)],
     ) -> Submission {
-        let compiled = job::load("job.yaml", file, &*self.catalogue).unwrap();
         let given: BTreeMap<String, String> =
             input.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let trajectory = TrajectoryId::from_bytes([number; 16]);

@@ -9,6 +9,9 @@ use serde_json::Value;
 use crate::confirmation;
 use crate::outside::{LIMITS, Landed, Ledger};
 
+/// What may stand last: an end, what came after it, or that a parent has the result.
+const ENDS: [&str; 5] = ["completed", "failed", "cancelled", "late_effect", "delivered"];
+
 /// How a step ended, as its chain tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
@@ -60,7 +63,7 @@ pub(crate) fn audit(trajectory: &str, chain: &[Value], ledger: &Ledger) -> Vec<S
     wrong.extend(undos(chain, &effects, ledger));
     wrong.extend(confirmation::confirmations(chain, ledger));
     match chain.last().map(|entry| entry["kind"].as_str().unwrap_or_default().to_owned()) {
-        Some(kind) if ["completed", "failed", "cancelled", "late_effect"].contains(&&*kind) => {}
+        Some(kind) if ENDS.contains(&&*kind) => {}
         other => wrong.push(format!("it has not ended: {other:?}")),
     }
     wrong
@@ -123,6 +126,16 @@ fn told(chain: &[Value]) -> BTreeMap<String, Told> {
     told
 }
 
+/// Whether a child that has come to something may have done something. All tools of these jobs act.
+fn child_acted(chain: &[Value], result: &Value) -> bool {
+    let body = &result["body"];
+    let of_child =
+        |entry: &&Value| entry["kind"] == "delegation" && entry["body"]["child"] == body["child"];
+    let returns =
+        chain.iter().find(of_child).is_some_and(|it| it["body"]["on_failure"] == "return");
+    (body["end"] == "completed" || returns) && body["spent"]["calls"].as_u64() > Some(0)
+}
+
 /// How many effects of a step the chain knows as late.
 fn lately(chain: &[Value], step: &str) -> usize {
     chain
@@ -165,7 +178,8 @@ fn undos(chain: &[Value], effects: &BTreeMap<&str, Vec<&Landed>>, ledger: &Ledge
     for entry in chain.iter().filter(|entry| entry["seq"].as_u64() < rollback["seq"].as_u64()) {
         let body = &entry["body"];
         let committed = entry["kind"] == "commit" && body["outcome"] == "side_effect_committed"
-            || entry["kind"] == "resolution" && body["statement"]["doc"]["verdict"].is_object();
+            || entry["kind"] == "resolution" && body["statement"]["doc"]["verdict"].is_object()
+            || entry["kind"] == "delegation_result" && child_acted(chain, entry);
         if committed {
             done.push(body["step"].as_str().unwrap());
         }

@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use crate::hostile::pass;
 use crate::scene::{REGISTRY, Scene, policies};
 
-/// Tools that nobody may call without two people's consent.
-const NEED_CONSENT: [&str; 2] = ["never", "keyed"];
+/// Tools that nobody may call without two people's consent, handing on a task among them.
+const NEED_CONSENT: [&str; 3] = ["never", "keyed", "delegate.external"];
 const QUORUM: usize = 2;
 /// By how much a moment in a chain may be off.
 const OFF_MS: u64 = 3_000;
@@ -52,11 +52,12 @@ fn policy(round: u64) -> String {
 permit (principal, action in Action::"call", resource);
 @id("free")
 permit (principal, action in Action::"call_unattended", resource)
-unless {{ resource == Tool::"never" || resource == Tool::"keyed" }};"#
+unless {{ resource == Tool::"never" || resource == Tool::"keyed"
+    || resource == Tool::"delegate.external" }};"#
     )
 }
 
-async fn register(scene: &Scene, item: RegistryItem) {
+pub(crate) async fn register(scene: &Scene, item: RegistryItem) {
     let mut chain = Chain::load(Arc::clone(&scene.store), REGISTRY).await.unwrap();
     let (now, owner) = (scene.now(), &scene.cast.owner);
     chain
@@ -238,9 +239,18 @@ pub(crate) fn audit(chain: &[Value], record: &Record) -> Vec<String> {
                     question.1.insert(name);
                 }
             }
-            "started" => {
-                let step = body["proposal"]["step"].as_str().unwrap();
-                let tool = body["proposal"]["tool"].as_str().unwrap();
+            kind @ ("started" | "delegation") => {
+                let (step, tool) = match kind {
+                    "started" => {
+                        let proposal = &body["proposal"];
+                        (&proposal["step"], proposal["tool"].as_str().unwrap().to_owned())
+                    }
+                    _ => {
+                        let effect = body["task"]["effect"].as_str().unwrap();
+                        (&body["step"], format!("delegate.{effect}"))
+                    }
+                };
+                let (step, tool) = (step.as_str().unwrap(), tool.as_str());
                 if said.consent && NEED_CONSENT.contains(&tool) {
                     match asked.get(step) {
                         Some((_, agreed, false)) if agreed.len() >= QUORUM => {}

@@ -118,11 +118,11 @@ impl Seen {
     }
 }
 
-fn node(step: &str) -> &str {
+pub(crate) fn node(step: &str) -> &str {
     step.split('/').next().unwrap_or(step)
 }
 
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
@@ -131,7 +131,7 @@ fn texts(value: &Value) -> Vec<String> {
 }
 
 /// The id of an entry: the hash of its canonical bytes.
-fn id_of(entry: &Value) -> String {
+pub(crate) fn id_of(entry: &Value) -> String {
     let canon = gesta_core::json::Canon::of(entry).unwrap();
     gesta_core::digest::Digest::of(canon.as_bytes()).to_string()
 }

@@ -12,6 +12,8 @@
 mod auditor;
 mod authority;
 mod confirmation;
+mod delegations;
+mod family;
 mod hostile;
 mod outside;
 #[path = "../scene/mod.rs"]
@@ -121,6 +123,36 @@ mod sabotaged {
     #[test]
     fn an_ignored_freeze_is_found() {
         must_be_found(Broken::Runtime(Sabotage::IgnoreFreeze));
+    }
+
+    #[test]
+    fn what_a_child_used_and_its_parent_uses_again_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::FreeChildren));
+    }
+
+    #[test]
+    fn a_child_that_is_never_begun_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::ForgetChild));
+    }
+
+    #[test]
+    fn a_child_that_is_not_told_to_stop_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::LetChildrenBe));
+    }
+
+    #[test]
+    fn another_answer_than_the_childs_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::OtherAnswer));
+    }
+
+    #[test]
+    fn a_budget_that_is_not_set_aside_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::IgnoreAccounts));
+    }
+
+    #[test]
+    fn a_budget_that_unknown_outcomes_are_refunded_to_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::RefundUnknown));
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub(crate) struct Ledger {
     pub(crate) landed: Vec<Landed>,
     /// How often each key was sent.
     pub(crate) sent: BTreeMap<String, u64>,
+    /// How many calls were made that nobody can say of at once that nothing came of them.
+    pub(crate) used: u64,
     /// When calls of limited tools were under way.
     pub(crate) busy: Vec<Busy>,
     /// Effects that somebody else has made away with, by key.
@@ -214,6 +216,9 @@ impl Driver for Tool {
         let roll = self.outside.roll(100);
         let calm = Instant::now() >= self.outside.calm_at;
         let fate = if calm { 0 } else { roll };
+        if !(55..67).contains(&fate) {
+            self.outside.ledger.lock().unwrap().used += 1;
+        }
         let reply = match fate {
             // It goes well.
             0..55 => {

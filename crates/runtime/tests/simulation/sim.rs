@@ -12,6 +12,7 @@ use gesta_core::ids::{Principal, StepId, TrajectoryId};
 use gesta_core::json::Canon;
 use gesta_core::projection::ParkedOn;
 use gesta_core::sample::{Dice, person};
+use gesta_core::time::Day;
 use gesta_core::world::Delta;
 use gesta_runtime::jobs::{self, Finding};
 use gesta_runtime::{Options, Setup, Worker};
@@ -23,6 +24,8 @@ use tokio::time::Instant;
 
 use crate::auditor::{audit, crowded};
 use crate::authority;
+use crate::delegations::{self, Chains};
+use crate::family;
 use crate::hostile::{Cas, Health, Hostile, pass};
 use crate::outside::{CLASSES, Outside};
 use crate::scene::{REGISTRY, Scene, keyring, replayed, verified};
@@ -56,10 +59,9 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
     let scene = Arc::new(scene);
     let mut dice = Dice::new(seed);
     let record = authority::found(&scene, &mut dice).await;
-    let mut trajectories = Vec::new();
+    let limit = family::limit(&scene, &mut dice).await;
     for number in 1..=JOBS {
-        let file = job(&mut dice);
-        trajectories.push(scene.submit(number, &file, &[]).await);
+        family::submit(&scene, number, &mut dice).await;
     }
     let mut tasks = JoinSet::new();
     for number in 0..WORKERS {
@@ -73,25 +75,44 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
         };
         tasks.spawn(life.live());
     }
-    tasks.spawn(trouble_makers(Arc::clone(&scene), trajectories.clone(), Dice::new(seed ^ 0x77)));
+    tasks.spawn(trouble_makers(Arc::clone(&scene), Dice::new(seed ^ 0x77)));
     tasks.spawn(vandal(outside.clone(), Dice::new(seed ^ 0x55)));
     tasks.spawn(operator(Arc::clone(&scene), outside.clone(), Dice::new(seed ^ 0x99)));
     let approvers = authority::approvers(Arc::clone(&scene), Dice::new(seed ^ 0x33), calm_at);
     tasks.spawn(approvers);
     let owners = Dice::new(seed ^ 0x44);
     tasks.spawn(authority::owners(Arc::clone(&scene), record.clone(), owners, calm_at));
-    let ended = all_ended(&scene, &trajectories);
+    let ended = all_ended(&scene);
     let _waited = tokio::time::timeout(TROUBLE + PATIENCE, ended).await;
     // What is on its way may still land.
     pass(30_000).await;
     tasks.shutdown().await;
-    let mut wrong = Vec::new();
+    let rows = scene.store.accounts(None, Day(0)).await.unwrap();
+    let mut wrong = {
+        let ledger = outside.ledger.lock().unwrap();
+        let mut wrong = crowded(&ledger);
+        wrong.extend(delegations::accounts(limit, &rows, &ledger));
+        wrong
+    };
+    let chains = chains(&scene, &mut wrong).await;
+    let ledger = outside.ledger.lock().unwrap();
+    for (id, chain) in &chains {
+        let found = authority::audit(chain, &record).into_iter().chain(audit(id, chain, &ledger));
+        wrong.extend(found.map(|what| format!("{id}: {what}\n{}", told(chain))));
+    }
+    for (id, what) in delegations::audit(&chains) {
+        wrong.push(format!("{id}: {what}\n{}", told(&chains[&id])));
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Wrong(wrong)) }
+}
+
+/// What is in the store, as far as it verifies, and whether it replays.
+async fn chains(scene: &Scene, wrong: &mut Vec<String>) -> Chains {
+    let mut chains = Chains::new();
     let keyring = authority::trusted(keyring(&scene.cast));
-    for trajectory in trajectories {
-        let chain: Vec<Value> = match verified(&*scene.store, trajectory, &keyring).await {
-            Ok(entries) => {
-                entries.iter().map(|e| serde_json::from_slice(e.bytes()).unwrap()).collect()
-            }
+    for trajectory in family::ids(&scene.store).await {
+        let entries = match verified(&*scene.store, trajectory, &keyring).await {
+            Ok(entries) => entries,
             Err(finding) => {
                 wrong.push(finding);
                 continue;
@@ -100,16 +121,10 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
         if let Err(why) = replayed(&scene.store, trajectory).await {
             wrong.push(format!("{trajectory} does not replay: {why}"));
         }
-        let ledger = outside.ledger.lock().unwrap();
-        for what in authority::audit(&chain, &record) {
-            wrong.push(format!("{trajectory}: {what}\n{}", told(&chain)));
-        }
-        for what in audit(&trajectory.to_string(), &chain, &ledger) {
-            wrong.push(format!("{trajectory}: {what}\n{}", told(&chain)));
-        }
+        let chain = entries.iter().map(|entry| serde_json::from_slice(entry.bytes()).unwrap());
+        chains.insert(trajectory.to_string(), chain.collect());
     }
-    wrong.extend(crowded(&outside.ledger.lock().unwrap()));
-    if wrong.is_empty() { Ok(()) } else { Err(Wrong(wrong)) }
+    chains
 }
 
 fn options(broken: Broken) -> Options {
@@ -145,30 +160,6 @@ fn notes() -> gesta_runtime::Listener {
             eprintln!("{note}");
         }
     })
-}
-
-/// A random job: a few steps of every class, some in parallel, a fan-out, a wait.
-fn job(dice: &mut Dice) -> String {
-    let mut steps = String::new();
-    let count = 2 + dice.below(4);
-    for number in 0..count {
-        let (tool, _) = dice.pick(&CLASSES).unwrap();
-        let needs = if number > 0 && dice.below(2) == 0 {
-            format!(", needs: [s{}]", dice.below(number))
-        } else {
-            String::new()
-        };
-        steps += &match dice.below(6) {
-            0 => format!(
-                "  - {{ id: s{number}, each: '${{[1, 2, 3]}}', tool: {tool}, args: {{ n: '${{item}}' }}{needs} }}\n"
-            ),
-            1 => format!("  - {{ id: s{number}, wait: {{ signal: go, timeout: 20s }}{needs} }}\n"),
-            _ => format!("  - {{ id: s{number}, tool: {tool}, args: {{ n: {number} }}{needs} }}\n"),
-        };
-    }
-    let on_failure = if dice.below(2) == 0 { "on_failure: compensate\n" } else { "" };
-    let confirm = dice.pick(&["strict", "warn", "human"]).unwrap();
-    format!("job: sim\nparallel: 4\nconfirm: {confirm}\n{on_failure}steps:\n{steps}")
 }
 
 /// One worker process: it starts, works, dies, starts again.
@@ -264,10 +255,11 @@ impl Life {
 }
 
 /// Clients: signals, some of them twice, and now and then a cancel.
-async fn trouble_makers(scene: Arc<Scene>, trajectories: Vec<TrajectoryId>, mut dice: Dice) {
+async fn trouble_makers(scene: Arc<Scene>, mut dice: Dice) {
     let person = person().unwrap();
     for round in 0..12_u64 {
         pass(dice.below(6_000)).await;
+        let trajectories = family::ids(&scene.store).await;
         let Some(trajectory) = dice.pick(&trajectories).copied() else { return };
         if dice.below(8) == 0 {
             let how = ("enough", dice.below(3) > 0);
@@ -353,14 +345,12 @@ async fn say(
     let _said = jobs::resolve(&scene.store, trajectory, person, key, &finding, scene.now()).await;
 }
 
-async fn all_ended(scene: &Scene, trajectories: &[TrajectoryId]) {
-    for trajectory in trajectories {
-        loop {
-            let row = scene.store.trajectory(*trajectory).await.unwrap().unwrap();
-            if row.summary.status.ended() {
-                break;
-            }
-            pass(1_000).await;
+async fn all_ended(scene: &Scene) {
+    loop {
+        let jobs = family::jobs(&scene.store).await;
+        if jobs.iter().all(|row| row.summary.status.ended()) {
+            return;
         }
+        pass(1_000).await;
     }
 }

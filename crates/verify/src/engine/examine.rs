@@ -420,6 +420,8 @@ impl<'a> Notes<'a> {
             Body::Rejection(body) => self.head(body.decision.doc().registry, at, examined),
             Body::PendingApproval(body) => self.head(body.decision.doc().registry, at, examined),
             Body::Delegation(body) => {
+                self.head(body.decision.doc().registry, at, examined);
+                self.revoked(body.decision.doc(), at, examined);
                 examined.delegations.push(Delegated { at, child: body.child });
             }
             Body::DelegationResult(body) => {
@@ -480,7 +482,7 @@ impl<'a> Notes<'a> {
         }
     }
 
-    /// A call that was allowed under a writ after the writ, or one above it, was revoked: it was
+    /// A call or a delegation that was allowed under a writ after the writ, or one above it, was revoked: it was
     /// decided on a registry that knew, or at a time when every worker had to know.
     fn revoked(&self, decision: &Decision, at: Head, examined: &mut Examined) {
         let Some(Standing { says, .. }) = self.registry else { return };

@@ -23,9 +23,9 @@ fn a_good_bundle_is_sound() {
     assert_eq!(report.exit_code(), 0);
     assert_eq!(report.counts.trajectories, 4);
     assert_eq!(report.counts.entries, 21);
-    assert_eq!(report.counts.signatures, 19);
+    assert_eq!(report.counts.signatures, 20);
     assert_eq!(report.counts.blobs, 1);
-    assert_eq!(report.counts.links, 8);
+    assert_eq!(report.counts.links, 9);
     assert!(report.not_checked.is_empty());
 }
 

@@ -138,7 +138,7 @@ async fn research(
     let mut mandate = cast.mandate(parent.id())?;
     mandate.delegated_by =
         Some(DelegatedBy { delegation: delegation.id(), trajectory: parent.id() });
-    mandate.input = task.task.clone();
+    mandate.input = task.task.input.clone();
     mandate.registry = Some(at.clone());
     mandate.writs.push(task.writ.clone());
     child.begin_with(mandate, Plan::new(vec![call("lookup", &[])?])?).await?;

@@ -8,7 +8,7 @@ use gesta_policy::{PolicyError, PolicySet, Problem};
 use serde_json::{Value, json};
 
 use crate::output::counted;
-use crate::policies::brief;
+use crate::policies::{brief, tools_of};
 use crate::problem::BAD_INPUT;
 use crate::session::Session;
 
@@ -38,7 +38,7 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             return Ok(BAD_INPUT);
         }
     };
-    let (policies, tools) = (set.policies() as u64, document.tools.len() as u64);
+    let (policies, tools) = (set.policies() as u64, tools_of(&document).count() as u64);
     if session.out.is_json() {
         session.out.document(&json!({
             "ok": true,

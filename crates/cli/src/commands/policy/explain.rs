@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use gesta_core::body::Proposal;
 use gesta_core::document::{Decision, Stage, Verdict};
 use gesta_core::entry::Body;
+use gesta_core::ids::ToolName;
 use gesta_core::policy::Answer;
 use gesta_core::verification::Class;
 use gesta_policy::explain;
@@ -21,11 +21,11 @@ const STAGE: &str = "policy";
 /// What stands beside the answer: the approval that let a call go on.
 const GRANTED: &str = "granted";
 
-/// Explain why a call was allowed, refused or put before people
+/// Explain why a call or a delegation was allowed, refused or put before people
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The entry is a `started`, a `rejection` or a `pending_approval`; `gesta log ID` lists them. What
-is told comes from the signed decision in it, not from the policy of today.
+The entry is a `started`, a `rejection`, a `pending_approval` or a `delegation`; `gesta log ID`
+lists them. What is told comes from the signed decision in it, not from the policy of today.
 
 Examples:
   gesta policy explain t_4f2a:7
@@ -44,14 +44,14 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             .hint(format!("`gesta verify {trajectory}` gives a full report"))
             .class(Class::Tampered)
     })?;
-    let Some((decision, proposal)) = decided(&entry.payload().body) else {
+    let Some((decision, tool)) = decided(&entry.payload().body) else {
         let what = format!(
             "entry {} of {trajectory} is a {}: nothing was decided in it",
             stored.seq,
             entry.kind()
         );
         return Err(Problem::new(what)
-            .hint("`started`, `rejection` and `pending_approval` hold decisions; `gesta log ID` lists them")
+            .hint("`started`, `rejection`, `pending_approval` and `delegation` hold decisions; `gesta log ID` lists them")
             .bad_input()
             .into());
     };
@@ -61,7 +61,7 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             "trajectory": trajectory,
             "seq": stored.seq,
             "step": decision.step,
-            "tool": proposal.tool,
+            "tool": tool,
             "verdict": decision.verdict,
             "reason": decision.reason,
             "answer": told.answer,
@@ -77,7 +77,7 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     };
     let reason =
         decision.reason.map(|reason| format!(" ({})", reason.as_str())).unwrap_or_default();
-    let head = format!("{}: `{}` was {verdict}{reason}", decision.step, proposal.tool);
+    let head = format!("{}: `{}` was {verdict}{reason}", decision.step, tool);
     session.out.line(visible_lines(&head))?;
     for line in &told.lines {
         session.out.line(visible_lines(&format!("  {line}")))?;
@@ -86,13 +86,17 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
 }
 
 /// The decision in an entry, and what it is about.
-fn decided(body: &Body) -> Option<(&Decision, &Proposal)> {
-    match body {
-        Body::Started(started) => Some((started.decision.doc(), &started.proposal)),
-        Body::Rejection(rejection) => Some((rejection.decision.doc(), &rejection.proposal)),
-        Body::PendingApproval(pending) => Some((pending.decision.doc(), &pending.proposal)),
-        _ => None,
-    }
+fn decided(body: &Body) -> Option<(&Decision, ToolName)> {
+    let (decision, tool) = match body {
+        Body::Started(started) => (&started.decision, started.proposal.tool.clone()),
+        Body::Rejection(rejection) => (&rejection.decision, rejection.proposal.tool.clone()),
+        Body::PendingApproval(pending) => (&pending.decision, pending.proposal.tool.clone()),
+        Body::Delegation(delegation) => {
+            (&delegation.decision, ToolName::of_delegation(delegation.task.effect))
+        }
+        _ => return None,
+    };
+    Some((decision.doc(), tool))
 }
 
 /// What a decision says of its policy.

@@ -38,7 +38,7 @@ pub(super) fn run(session: &mut Session, _: &Arguments) -> Result<u8> {
             "default": is_default,
             "policies": document.policies,
             "roles": document.roles,
-            "tools": document.tools.keys().collect::<Vec<_>>(),
+            "tools": policies::tools_of(&document).collect::<Vec<_>>(),
         }))?;
         return Ok(0);
     }
@@ -51,7 +51,7 @@ pub(super) fn run(session: &mut Session, _: &Arguments) -> Result<u8> {
         let members: Vec<&str> = members.iter().map(|member| member.as_str()).collect();
         out.line(visible_lines(&format!("  role   {role}: {}", members.join(", "))))?;
     }
-    let tools: Vec<&str> = document.tools.keys().map(|tool| tool.as_str()).collect();
+    let tools: Vec<&str> = policies::tools_of(&document).map(|tool| tool.as_str()).collect();
     out.line(format!(
         "  tools  {}",
         if tools.is_empty() { "none".to_owned() } else { tools.join(", ") }

@@ -8,7 +8,7 @@ use gesta_core::body::{
 };
 use gesta_core::content::{BlobRef, Content};
 use gesta_core::digest::{Digest, EntryId, Seed};
-use gesta_core::document::{KeyRevocation, RegistryItem};
+use gesta_core::document::{Decision, KeyRevocation, RegistryItem};
 use gesta_core::entry::{Author, Body, Entry, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
@@ -100,6 +100,8 @@ pub(crate) struct Twists {
     pub(crate) foreign_registry_head: bool,
     /// A decision names a head that the registry does not have.
     pub(crate) foreign_decision_head: bool,
+    /// So does the decision to hand on.
+    pub(crate) foreign_delegation_head: bool,
     /// The parent says that the child used nothing.
     pub(crate) free_child: bool,
     /// The child begins under a writ that nobody delegated.
@@ -253,7 +255,9 @@ fn job_and_child(cast: &Cast, registry: Head, twists: &Twists) -> (Chain, Chain)
     let decided_on = at_registry(registry, twists.foreign_decision_head).head;
     job.act_with(cast, Act::Start, "charge", |body| decided(cast, body, decided_on));
     job.act(cast, Act::CommitEffect, "charge");
-    let delegation = job.act(cast, Act::Delegate, "research");
+    let decided_on = at_registry(registry, twists.foreign_delegation_head).head;
+    let delegation =
+        job.act_with(cast, Act::Delegate, "research", |body| decided(cast, body, decided_on));
 
     let Body::Delegation(delegated) = &job.entries.last().unwrap().payload().body else {
         unreachable!("a delegation was added last")
@@ -354,11 +358,22 @@ fn at_registry(head: Head, foreign: bool) -> RegistryHead {
 
 /// A `started` whose decision names a head of the registry.
 fn decided(cast: &Cast, body: Body, head: Head) -> Body {
-    let Body::Started(mut started) = body else { unreachable!("a start was asked for") };
-    started.decision = resigned(&started.decision, &cast.guardian, |it| it.registry = Some(head));
-    let decision = started.decision.id();
-    started.permit = resigned(&started.permit, &cast.guardian, |it| it.decision = decision);
-    Body::Started(started)
+    let on = |decision: &_| {
+        resigned::<Decision>(decision, &cast.guardian, |it| it.registry = Some(head))
+    };
+    match body {
+        Body::Started(mut started) => {
+            started.decision = on(&started.decision);
+            let decision = started.decision.id();
+            started.permit = resigned(&started.permit, &cast.guardian, |it| it.decision = decision);
+            Body::Started(started)
+        }
+        Body::Delegation(mut delegation) => {
+            delegation.decision = on(&delegation.decision);
+            Body::Delegation(delegation)
+        }
+        _ => unreachable!("something that is decided was asked for"),
+    }
 }
 
 /// The document, changed and signed again.

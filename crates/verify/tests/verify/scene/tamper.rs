@@ -279,6 +279,11 @@ fn changed_links() -> Vec<Case> {
             in_job("registry_head", 3),
         ),
         case(
+            "foreign-delegation-head",
+            twisted(&Twists { foreign_delegation_head: true, ..none.clone() }),
+            in_job("registry_head", 5),
+        ),
+        case(
             "revoked-writ",
             twisted(&Twists { revoke_writ: true, ..none.clone() }),
             in_job("revoked_writ", 3),
