@@ -20,7 +20,7 @@ pub(crate) const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 /// What the statement is.
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 /// What its predicate is.
-const PREDICATE: &str = "urn:gesta:receipt:v0";
+const PREDICATE: &str = "urn:gesta:receipt:v1";
 
 /// A DSSE envelope.
 #[derive(Serialize)]

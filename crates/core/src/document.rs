@@ -38,15 +38,15 @@ macro_rules! document {
     };
 }
 
-document!(Decision, "gesta.decision.v0", &[Role::Guardian]);
-document!(Permit, "gesta.permit.v0", &[Role::Guardian]);
-document!(EffectReport, "gesta.effect.v0", &[Role::Executor]);
-document!(Receipt, "gesta.receipt.v0", &[Role::Executor]);
-document!(ApprovalStatement, "gesta.approval.v0", &[Role::Approver]);
-document!(ResolutionStatement, "gesta.resolution.v0", &[Role::Operator, Role::Executor]);
+document!(Decision, "gesta.decision.v1", &[Role::Guardian]);
+document!(Permit, "gesta.permit.v1", &[Role::Guardian]);
+document!(EffectReport, "gesta.effect.v1", &[Role::Executor]);
+document!(Receipt, "gesta.receipt.v1", &[Role::Executor]);
+document!(ApprovalStatement, "gesta.approval.v1", &[Role::Approver]);
+document!(ResolutionStatement, "gesta.resolution.v1", &[Role::Operator, Role::Executor]);
 document!(
     RegistrationStatement,
-    "gesta.registration.v0",
+    "gesta.registration.v1",
     &[Role::Owner, Role::Operator, Role::Guardian]
 );
 
@@ -171,7 +171,7 @@ pub struct Decision {
     pub trace: Vec<Stage>,
     /// The trajectory.
     pub trajectory: TrajectoryId,
-    /// Always `gesta.decision.v0`.
+    /// Always `gesta.decision.v1`.
     #[serde(rename = "type")]
     pub type_: Tag<Self>,
     /// The answer.
@@ -241,7 +241,7 @@ pub struct Permit {
     pub recovery: Recovery,
     /// What is set aside for it.
     pub reserve: Amounts,
-    /// Always `gesta.permit.v0`.
+    /// Always `gesta.permit.v1`.
     #[serde(rename = "type")]
     pub type_: Tag<Self>,
 }
@@ -340,7 +340,7 @@ pub struct EffectReport {
     pub step: StepId,
     /// The trajectory.
     pub trajectory: TrajectoryId,
-    /// Always `gesta.effect.v0`.
+    /// Always `gesta.effect.v1`.
     #[serde(rename = "type")]
     pub type_: Tag<Self>,
 }
@@ -397,7 +397,7 @@ pub struct Receipt {
     pub step: StepId,
     /// The trajectory.
     pub trajectory: TrajectoryId,
-    /// Always `gesta.receipt.v0`.
+    /// Always `gesta.receipt.v1`.
     #[serde(rename = "type")]
     pub type_: Tag<Self>,
 }
@@ -436,7 +436,7 @@ pub struct ApprovalStatement {
     pub note: Option<String>,
     /// The `pending_approval` that it answers.
     pub pending: EntryId,
-    /// Always `gesta.approval.v0`.
+    /// Always `gesta.approval.v1`.
     #[serde(rename = "type")]
     pub type_: Tag<Self>,
     /// What they say.
@@ -483,7 +483,7 @@ pub struct ResolutionStatement {
     pub key: KeyId,
     /// Who found out.
     pub source: ResolvedBy,
-    /// Always `gesta.resolution.v0`.
+    /// Always `gesta.resolution.v1`.
     #[serde(rename = "type")]
     pub type_: Tag<Self>,
     /// The answer.

@@ -13,7 +13,7 @@ use crate::json::{self, JsonError, Limits};
 use crate::time::UnixMs;
 
 /// The version of the format that this code reads and writes.
-pub const FORMAT_VERSION: u64 = 0;
+pub const FORMAT_VERSION: u64 = 1;
 
 /// A position in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,7 +251,9 @@ pub enum EntryError {
     #[error("not canonical JSON: {0}")]
     Json(#[from] JsonError),
     /// Another format version.
-    #[error("format version {0} is not known to this program; use a newer one")]
+    #[error(
+        "format version {0} is not known to this program, which reads {FORMAT_VERSION}; use one that is as new as what wrote it"
+    )]
     Version(u64),
     /// The fields do not fit.
     #[error("not an entry: {0}")]

@@ -172,7 +172,7 @@ pub enum TrustError {
     #[error("the trust root cannot be read: {0}")]
     Json(#[from] JsonError),
     /// Another type of document.
-    #[error("the trust root has the type `{0}`, expected `gesta.trust.v0`")]
+    #[error("the trust root has the type `{0}`, expected `gesta.trust.v1`")]
     Type(String),
     /// A malformed or weak key.
     #[error("the trust root names a bad key: {0}")]
@@ -184,7 +184,7 @@ pub enum TrustError {
 
 impl TrustRoot {
     /// The type of the document.
-    pub const TYPE: &'static str = "gesta.trust.v0";
+    pub const TYPE: &'static str = "gesta.trust.v1";
 
     /// A trust root of these keys.
     pub fn new(keys: Vec<TrustedKey>) -> Self {

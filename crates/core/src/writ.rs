@@ -142,7 +142,7 @@ pub struct Writ {
     /// The one trajectory that it roots. A standing writ has none, and can only be narrowed.
     #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
     pub trajectory: Option<TrajectoryId>,
-    /// Always `gesta.writ.v0`.
+    /// Always `gesta.writ.v1`.
     #[serde(rename = "type")]
     pub type_: Tag<Self>,
     /// When it may be used.
@@ -163,7 +163,7 @@ fn only_true<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Erro
 }
 
 impl Document for Writ {
-    const TYPE: &'static str = "gesta.writ.v0";
+    const TYPE: &'static str = "gesta.writ.v1";
     const ROLES: &'static [Role] = &[Role::Issuer];
 
     fn key(&self) -> KeyId {

@@ -107,7 +107,7 @@ fn check<D: Document + Clone + Debug + PartialEq>(signed: &Signed<D>) {
             assert!(!holds, "{}: {pointer} altered to {altered}", D::TYPE);
         }
     }
-    for strange in [json!("gesta.other.v0"), json!(""), json!(null), json!(1)] {
+    for strange in [json!("gesta.other.v1"), json!(""), json!(null), json!(1)] {
         let mut other = value.clone();
         other["doc"]["type"] = strange;
         assert!(read::<D>(&other).is_none(), "{} read as another type", D::TYPE);
@@ -342,9 +342,9 @@ fn an_entrys_bytes_are_their_own_canonical_form() {
     json(&format!(" {text}"));
     json(&format!("{text}\n"));
     json(&text.replacen(':', ": ", 1));
-    json(&text.replacen("\"v\":0", "\"v\":0.0", 1));
-    json(&text.replacen("\"v\":0", "\"v\":-0", 1));
-    json(&text.replacen("\"v\":0", "\"v\":0,\"v\":0", 1));
+    json(&text.replacen("\"v\":1", "\"v\":1.0", 1));
+    json(&text.replacen("\"v\":1", "\"v\":-0", 1));
+    json(&text.replacen("\"v\":1", "\"v\":1,\"v\":1", 1));
     json(&text.replacen("\"kind\"", "\"\\u006bind\"", 1));
     // The first two fields, the other way round.
     let at = format!("\"at\":{},", EPOCH.0);

@@ -37,7 +37,7 @@ pub struct PolicyDocument {
     pub roles: BTreeMap<String, BTreeSet<Principal>>,
     /// The tools that the texts may speak of.
     pub tools: BTreeMap<ToolName, ToolShape>,
-    /// Always `gesta.policy.v0`.
+    /// Always `gesta.policy.v1`.
     #[serde(rename = "type")]
     pub type_: PolicyType,
 }
@@ -47,7 +47,7 @@ pub struct PolicyDocument {
 pub enum PolicyType {
     /// The only one there is.
     #[default]
-    #[serde(rename = "gesta.policy.v0")]
+    #[serde(rename = "gesta.policy.v1")]
     V0,
 }
 

@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// How often to ask meanwhile.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 /// The first line of the file.
-const TITLE: &str = "gesta anchor 0";
+const TITLE: &str = "gesta anchor 1";
 
 /// Why a store is not to be worked on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -59,43 +59,40 @@ pub async fn speak(
     let approver: Principal =
         name.parse().map_err(|_| RunError::NoApprover(format!("`{name}` is no principal")))?;
     let written = chain
-        .write(
-            |draft| {
-                let asks = match draft.state().step(step).map(|step| &step.status) {
-                    Some(Status::Pending(asked)) => asked.clone(),
-                    _ => return Err(RunError::NothingAsked { trajectory, step: (*step).clone() }),
-                };
-                if asks.entry != *pending {
-                    return Err(RunError::AskedAnew { trajectory, step: (*step).clone() });
-                }
-                let now = now.max(draft.state().at());
-                if asks.deadline < now {
-                    return Err(RunError::AskedInVain { trajectory, step: (*step).clone() });
-                }
-                if asks.approvers.contains(&key.id()) {
-                    return Err(RunError::SpokenTwice(name.clone()));
-                }
-                let statement = Signed::sign(
-                    ApprovalStatement {
-                        approver: approver.clone(),
-                        at: now,
-                        expires: *expires,
-                        key: key.id(),
-                        note: note.clone(),
-                        pending: *pending,
-                        type_: Tag::default(),
-                        verdict: *verdict,
-                    },
-                    key,
-                )?;
-                let body = Approval { statement, step: (*step).clone() };
-                let by = Author::Principal(approver.clone());
-                draft.push(now, by, Body::Approval(Box::new(body)))?;
-                let spoken = asks.approvers.len() as u64 + 1;
-                Ok(asks.quorum.saturating_sub(spoken))
-            },
-            |_| (),
-        )
+        .write(|draft| {
+            let asks = match draft.state().step(step).map(|step| &step.status) {
+                Some(Status::Pending(asked)) => asked.clone(),
+                _ => return Err(RunError::NothingAsked { trajectory, step: (*step).clone() }),
+            };
+            if asks.entry != *pending {
+                return Err(RunError::AskedAnew { trajectory, step: (*step).clone() });
+            }
+            let now = now.max(draft.state().at());
+            if asks.deadline < now {
+                return Err(RunError::AskedInVain { trajectory, step: (*step).clone() });
+            }
+            if asks.approvers.contains(&key.id()) {
+                return Err(RunError::SpokenTwice(name.clone()));
+            }
+            let statement = Signed::sign(
+                ApprovalStatement {
+                    approver: approver.clone(),
+                    at: now,
+                    expires: *expires,
+                    key: key.id(),
+                    note: note.clone(),
+                    pending: *pending,
+                    type_: Tag::default(),
+                    verdict: *verdict,
+                },
+                key,
+            )?;
+            let body = Approval { statement, step: (*step).clone() };
+            let by = Author::Principal(approver.clone());
+            draft.push(now, by, Body::Approval(Box::new(body)))?;
+            let spoken = asks.approvers.len() as u64 + 1;
+            Ok(asks.quorum.saturating_sub(spoken))
+        })
         .await?;
     let missing = if *verdict == ApprovalVerdict::Deny { 0 } else { written.made };
     let entry = written.entries.into_iter().next().ok_or(ChainError::Empty)?;

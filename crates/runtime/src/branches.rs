@@ -98,7 +98,7 @@ impl Home {
         };
         self.keep(order.plan).await?;
         if self.store.trajectory(trajectory).await?.is_none() {
-            let written = chain.write(|draft| begin(draft, &branch, &plan, now), |()| ()).await;
+            let written = chain.write(|draft| begin(draft, &branch, &plan, now)).await;
             match written {
                 Ok(written) if !written.entries.is_empty() => {
                     cut::here("after_branch");

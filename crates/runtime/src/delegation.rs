@@ -92,16 +92,13 @@ async fn begin(
     let by = Author::Principal(root.principal.clone());
     let mut chain = Chain::<Facts>::begin(Arc::clone(store), child);
     chain
-        .write(
-            |draft| {
-                if draft.state().head().is_none() {
-                    draft.push(handed.at, by.clone(), Body::Root(Box::new(root.clone())))?;
-                    draft.push(handed.at, by.clone(), Body::Plan(Box::new(plan.clone())))?;
-                }
-                Ok::<_, RunError>(())
-            },
-            |()| (),
-        )
+        .write(|draft| {
+            if draft.state().head().is_none() {
+                draft.push(handed.at, by.clone(), Body::Root(Box::new(root.clone())))?;
+                draft.push(handed.at, by.clone(), Body::Plan(Box::new(plan.clone())))?;
+            }
+            Ok::<_, RunError>(())
+        })
         .await?;
     let ours = chain.view().mandate().and_then(|mandate| mandate.delegated_by.as_ref());
     if ours.is_none_or(|by| by.delegation != handed.entry) {
@@ -178,35 +175,29 @@ pub(crate) async fn to_parent(
     let (child, facts) = (chain.state(), chain.view());
     let mut above = Chain::<Facts>::follow(Arc::clone(store), parent).await?;
     let written = above
-        .write(
-            |draft| {
-                let step = draft.view().works_for(child.trajectory()).cloned();
-                if let Some(step) = step {
-                    let body = result(child, facts, step)?;
-                    #[cfg(feature = "sabotage")]
-                    let body = sabotaged(body, shared.options.sabotage);
-                    draft.push(now, by.clone(), Body::DelegationResult(Box::new(body)))?;
-                }
-                Ok::<_, RunError>(())
-            },
-            |()| (),
-        )
+        .write(|draft| {
+            let step = draft.view().works_for(child.trajectory()).cloned();
+            if let Some(step) = step {
+                let body = result(child, facts, step)?;
+                #[cfg(feature = "sabotage")]
+                let body = sabotaged(body, shared.options.sabotage);
+                draft.push(now, by.clone(), Body::DelegationResult(Box::new(body)))?;
+            }
+            Ok::<_, RunError>(())
+        })
         .await?;
     cut::here("after_result");
     let mut entries = written.entries;
     let head = above.state().head().ok_or(RunError::NotBegun)?;
     let body = Delivered { head, step: None, to: parent, what: Delivery::Result };
     let written = chain
-        .write(
-            |draft| {
-                if draft.state().owes_parent().is_some() {
-                    let body = Body::Delivered(Box::new(body.clone()));
-                    draft.push(now, by.clone(), body)?;
-                }
-                Ok::<_, RunError>(())
-            },
-            |()| (),
-        )
+        .write(|draft| {
+            if draft.state().owes_parent().is_some() {
+                let body = Body::Delivered(Box::new(body.clone()));
+                draft.push(now, by.clone(), body)?;
+            }
+            Ok::<_, RunError>(())
+        })
         .await?;
     entries.extend(written.entries);
     Ok(entries)

@@ -207,7 +207,7 @@ async fn take_up_now(desk: &Desk, report: &Signed<EffectReport>) -> Result<(), R
     let store = Arc::clone(&desk.shared.store);
     let mut chain = Chain::<Facts>::follow(Arc::clone(&store), desk.trajectory).await?;
     let now = desk.shared.pulse.now();
-    let written = chain.write(|draft| take_up(desk, draft, report, now), |_| ()).await?;
+    let written = chain.write(|draft| take_up(desk, draft, report, now)).await?;
     if written.made {
         desk.standing.afterwards(&desk.shared, &chain).await;
         store.drop_effect(report).await?;

@@ -96,19 +96,16 @@ async fn say(
     now: UnixMs,
 ) -> Result<u64, RunError> {
     let written = chain
-        .write(
-            |draft| {
-                if let Some((_, seq)) = draft.view().erased.filter(|(what, _)| *what == key) {
-                    return Ok(seq);
-                }
-                let body = Erased { reason: reason.to_owned(), what: key };
-                let by = Author::Principal(by.clone());
-                let now = now.max(draft.state().at());
-                draft.push(now, by, Body::Erased(Box::new(body)))?;
-                Ok::<_, RunError>(draft.state().head().map_or(0, |head| head.seq))
-            },
-            |_| (),
-        )
+        .write(|draft| {
+            if let Some((_, seq)) = draft.view().erased.filter(|(what, _)| *what == key) {
+                return Ok(seq);
+            }
+            let body = Erased { reason: reason.to_owned(), what: key };
+            let by = Author::Principal(by.clone());
+            let now = now.max(draft.state().at());
+            draft.push(now, by, Body::Erased(Box::new(body)))?;
+            Ok::<_, RunError>(draft.state().head().map_or(0, |head| head.seq))
+        })
         .await?;
     Ok(written.made)
 }

@@ -75,30 +75,27 @@ pub async fn submit(
     let input = content(store, &submission.input).await?;
     let mut chain = Chain::<Facts>::begin(Arc::clone(store), submission.trajectory);
     let written = chain
-        .write(
-            |draft| {
-                if draft.state().head().is_some() {
-                    return Ok(());
-                }
-                let by = Author::Principal(submission.principal.clone());
-                let root = Root {
-                    compiler: COMPILER.to_owned(),
-                    principal: submission.principal.clone(),
-                    purpose: Purpose::Job(Mandate {
-                        delegated_by: None,
-                        environment: submission.environment,
-                        input: input.clone(),
-                        registry: submission.registry.clone(),
-                        writs: submission.writs.clone(),
-                    }),
-                    seed: submission.seed,
-                };
-                draft.push(now, by.clone(), Body::Root(Box::new(root)))?;
-                draft.push(now, by, Body::Plan(Box::new(submission.plan.clone())))?;
-                Ok::<_, RunError>(())
-            },
-            |()| (),
-        )
+        .write(|draft| {
+            if draft.state().head().is_some() {
+                return Ok(());
+            }
+            let by = Author::Principal(submission.principal.clone());
+            let root = Root {
+                compiler: COMPILER.to_owned(),
+                principal: submission.principal.clone(),
+                purpose: Purpose::Job(Mandate {
+                    delegated_by: None,
+                    environment: submission.environment,
+                    input: input.clone(),
+                    registry: submission.registry.clone(),
+                    writs: submission.writs.clone(),
+                }),
+                seed: submission.seed,
+            };
+            draft.push(now, by.clone(), Body::Root(Box::new(root)))?;
+            draft.push(now, by, Body::Plan(Box::new(submission.plan.clone())))?;
+            Ok::<_, RunError>(())
+        })
         .await?;
     if !written.entries.is_empty() {
         return Ok(Submitted::New);
@@ -221,37 +218,34 @@ pub async fn resolve(
     let mut chain = Chain::<Facts>::follow(Arc::clone(store), trajectory).await?;
     let step = &finding.step;
     let written = chain
-        .write(
-            |draft| {
-                let (doubt, dead_at) = match draft.state().step(step).map(|step| &step.status) {
-                    Some(Status::InDoubt { entry, opened }) => (*entry, opened.dead_at),
-                    Some(Status::Blocked { entry }) => (*entry, UnixMs(0)),
-                    _ => return Err(RunError::NoDoubt { trajectory, step: step.clone() }),
-                };
-                let now = now.max(draft.state().at());
-                let denied = finding.verdict == ResolutionVerdict::DidNotHappen;
-                if denied && !finding.forced && now < dead_at {
-                    return Err(RunError::TooEarly { step: step.clone(), dead_at_ms: dead_at.0 });
-                }
-                let statement = Signed::sign(
-                    ResolutionStatement {
-                        at: now,
-                        doubt,
-                        evidence: evidence.clone(),
-                        forced: finding.forced,
-                        key: key.id(),
-                        source: ResolvedBy::Operator,
-                        type_: Tag::default(),
-                        verdict: finding.verdict.clone(),
-                    },
-                    key,
-                )?;
-                let body = Body::Resolution(Box::new(Resolution { statement, step: step.clone() }));
-                draft.push(now, Author::Principal(by.clone()), body)?;
-                Ok(())
-            },
-            |()| (),
-        )
+        .write(|draft| {
+            let (doubt, dead_at) = match draft.state().step(step).map(|step| &step.status) {
+                Some(Status::InDoubt { entry, opened }) => (*entry, opened.dead_at),
+                Some(Status::Blocked { entry }) => (*entry, UnixMs(0)),
+                _ => return Err(RunError::NoDoubt { trajectory, step: step.clone() }),
+            };
+            let now = now.max(draft.state().at());
+            let denied = finding.verdict == ResolutionVerdict::DidNotHappen;
+            if denied && !finding.forced && now < dead_at {
+                return Err(RunError::TooEarly { step: step.clone(), dead_at_ms: dead_at.0 });
+            }
+            let statement = Signed::sign(
+                ResolutionStatement {
+                    at: now,
+                    doubt,
+                    evidence: evidence.clone(),
+                    forced: finding.forced,
+                    key: key.id(),
+                    source: ResolvedBy::Operator,
+                    type_: Tag::default(),
+                    verdict: finding.verdict.clone(),
+                },
+                key,
+            )?;
+            let body = Body::Resolution(Box::new(Resolution { statement, step: step.clone() }));
+            draft.push(now, Author::Principal(by.clone()), body)?;
+            Ok(())
+        })
         .await?;
     written.entries.into_iter().next().ok_or(ChainError::Empty.into())
 }
@@ -267,32 +261,29 @@ pub async fn confirm(
 ) -> Result<Vec<Entry>, RunError> {
     let mut chain = Chain::load(Arc::clone(store), trajectory).await?;
     let written = chain
-        .write(
-            |draft| {
-                let parked: Vec<_> = draft
-                    .state()
-                    .parked()
-                    .filter(|row| row.on == ParkedOn::Confirmation)
-                    .filter(|row| step.is_none_or(|step| *step == row.step))
-                    .collect();
-                if parked.is_empty() {
-                    return Err(RunError::NothingToConfirm(trajectory));
-                }
-                let now = now.max(draft.state().at());
-                for row in parked {
-                    let body = Confirmation {
-                        checks: Vec::new(),
-                        confirms: Some(row.entry),
-                        mode: ConfirmationMode::Human,
-                        step: row.step,
-                    };
-                    let body = Body::Confirmation(Box::new(body));
-                    draft.push(now, Author::Principal(by.clone()), body)?;
-                }
-                Ok(())
-            },
-            |()| (),
-        )
+        .write(|draft| {
+            let parked: Vec<_> = draft
+                .state()
+                .parked()
+                .filter(|row| row.on == ParkedOn::Confirmation)
+                .filter(|row| step.is_none_or(|step| *step == row.step))
+                .collect();
+            if parked.is_empty() {
+                return Err(RunError::NothingToConfirm(trajectory));
+            }
+            let now = now.max(draft.state().at());
+            for row in parked {
+                let body = Confirmation {
+                    checks: Vec::new(),
+                    confirms: Some(row.entry),
+                    mode: ConfirmationMode::Human,
+                    step: row.step,
+                };
+                let body = Body::Confirmation(Box::new(body));
+                draft.push(now, Author::Principal(by.clone()), body)?;
+            }
+            Ok(())
+        })
         .await?;
     Ok(written.entries)
 }

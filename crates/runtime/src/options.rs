@@ -80,7 +80,7 @@ struct Decisive {
 }
 
 impl Decisive {
-    const TYPE: &'static str = "gesta.config.v0";
+    const TYPE: &'static str = "gesta.config.v1";
 }
 
 impl Default for Options {

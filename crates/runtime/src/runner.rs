@@ -332,21 +332,18 @@ impl Runner {
         let (settles, vouched) = (!self.ended.is_empty(), self.vouched);
         let written = self
             .chain
-            .write(
-                |draft| {
-                    let head = draft.state().head();
-                    if head.is_some_and(|head| head.seq > vouched) {
-                        return Err(RunError::Overtaken);
-                    }
-                    let made = turn.build(draft)?;
-                    let (holds, starts) = (draft.state().head() != head, !made.prepared.is_empty());
-                    cut::append("before", holds, settles, starts);
-                    #[cfg(feature = "sabotage")]
-                    skip_barrier(&desk, &made, &mut self.tasks, &mut self.running);
-                    Ok::<_, RunError>(made)
-                },
-                |_| (),
-            )
+            .write(|draft| {
+                let head = draft.state().head();
+                if head.is_some_and(|head| head.seq > vouched) {
+                    return Err(RunError::Overtaken);
+                }
+                let made = turn.build(draft)?;
+                let (holds, starts) = (draft.state().head() != head, !made.prepared.is_empty());
+                cut::append("before", holds, settles, starts);
+                #[cfg(feature = "sabotage")]
+                skip_barrier(&desk, &made, &mut self.tasks, &mut self.running);
+                Ok::<_, RunError>(made)
+            })
             .await?;
         // Durable. What was to be settled is; what was prepared may be dispatched.
         let (holds, starts) = (!written.entries.is_empty(), !written.made.prepared.is_empty());

@@ -231,11 +231,11 @@ impl Safe {
     }
 
     fn bound(&self, commitment: &Commitment) -> Vec<u8> {
-        format!("gesta.opening.v0 {} {}", self.family, commitment.hmac).into_bytes()
+        format!("gesta.opening.v1 {} {}", self.family, commitment.hmac).into_bytes()
     }
 
     fn bound_output(&self) -> Vec<u8> {
-        format!("gesta.output.v0 {}", self.family).into_bytes()
+        format!("gesta.output.v1 {}", self.family).into_bytes()
     }
 }
 

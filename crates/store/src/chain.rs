@@ -211,7 +211,7 @@ impl Chain {
         &mut self,
         mut build: impl FnMut(&mut Admission) -> Result<(), ChainError>,
     ) -> Result<Head, ChainError> {
-        let written = self.write(|draft| build(&mut draft.admission), |()| ()).await?;
+        let written = self.write(|draft| build(&mut draft.admission)).await?;
         written.entries.last().map(Entry::head).ok_or(ChainError::Empty)
     }
 }
@@ -266,12 +266,11 @@ impl<F: Follow> Chain<F> {
         Ok(())
     }
 
-    /// Appends what `build` adds, and does `meanwhile` with what it made while the store is at work.
-    /// When someone else was first, their entries are folded and both run again on the new state.
+    /// Appends what `build` adds. When someone else was first, their entries are folded and `build` runs
+    /// again on the new state.
     pub async fn write<T, E: From<ChainError>>(
         &mut self,
         mut build: impl FnMut(&mut Draft<F>) -> Result<T, E>,
-        mut meanwhile: impl FnMut(&T),
     ) -> Result<Written<T>, E> {
         for _ in 0..REBUILDS {
             let (admission, view) = (self.state.admit(), self.view.clone());
@@ -281,8 +280,7 @@ impl<F: Follow> Chain<F> {
             let Some((admitted, next)) = admission.finish() else {
                 return Ok(Written { entries: Vec::new(), made });
             };
-            let append = settle(&*self.store, &admitted);
-            match with_meanwhile(append, || meanwhile(&made)).await.0 {
+            match settle(&*self.store, &admitted).await {
                 Ok(_) => {
                     self.state = next;
                     self.view = view;

@@ -99,7 +99,7 @@ struct State {
     last: Option<String>,
 }
 
-const TYPE: &str = "gesta.witness.v0";
+const TYPE: &str = "gesta.witness.v1";
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     match &arguments.command {

@@ -232,7 +232,7 @@ fn a_backup_replaces_nothing_and_a_restore_waits_for_workers() {
     std::fs::remove_file(world.path("gesta.db")).unwrap();
     assert_eq!(world.gesta(&["restore", "b.db", "--json"]).json()["epoch"], 3);
     world.gesta(&["worker", "--once"]).ok();
-    world.write("gesta.db.anchor", "gesta anchor 0\nstore 12\n");
+    world.write("gesta.db.anchor", "gesta anchor 1\nstore 12\n");
     world.gesta(&["worker", "--once"]).expect(1);
 }
 

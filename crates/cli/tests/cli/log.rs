@@ -103,7 +103,7 @@ fn an_entry_is_found_by_number_and_by_id() {
     }
     let text = world.gesta(&["show", &format!("{id}:3")]).ok();
     assert!(
-        text.contains("gesta.permit.v0 by guardian") && text.contains("genuine, trusted"),
+        text.contains("gesta.permit.v1 by guardian") && text.contains("genuine, trusted"),
         "{text}"
     );
 }

@@ -33,7 +33,7 @@ fn a_receipt_is_a_statement_that_other_tools_open() {
 
     let statement: Statement = serde_json::from_slice(envelope.payload.as_bytes()).unwrap();
     assert_eq!(statement.type_, "https://in-toto.io/Statement/v1");
-    assert_eq!(statement.predicate_type, "urn:gesta:receipt:v0");
+    assert_eq!(statement.predicate_type, "urn:gesta:receipt:v1");
     assert_eq!(statement.subject.len(), 2);
     let digest = |n: usize| serde_json::to_value(&statement.subject[n].digest).unwrap();
     assert_eq!((&*statement.subject[0].name, &digest(0)["sha256"]), (&*place, &commit["id"]));

@@ -83,7 +83,7 @@ fn what_is_sealed_is_proved_and_what_is_not_is_told() {
     let registry = world.gesta(&["log", "--json"]).json_lines()[0]["trajectory"].clone();
     let registry = registry.as_str().unwrap();
     let proof = world.gesta(&["proof", &format!("{registry}:1")]).json();
-    assert_eq!((&proof["type"], &proof["entry"]["seq"]), (&json!("gesta.proof.v0"), &json!(1)));
+    assert_eq!((&proof["type"], &proof["entry"]["seq"]), (&json!("gesta.proof.v1"), &json!(1)));
     let size = told_size(&world);
     let early = world.gesta(&["proof", &format!("{registry}:{size}")]).expect(1);
     assert!(

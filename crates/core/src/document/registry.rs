@@ -135,7 +135,7 @@ pub struct RegistrationStatement {
     pub parent: EntryId,
     /// The registry.
     pub registry: TrajectoryId,
-    /// Always `gesta.registration.v0`.
+    /// Always `gesta.registration.v1`.
     #[serde(rename = "type")]
     pub type_: Tag<Self>,
 }

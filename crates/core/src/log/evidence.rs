@@ -118,7 +118,7 @@ pub enum EvidenceError {
 
 impl Proofs {
     /// The type of the document.
-    pub const TYPE: &'static str = "gesta.proofs.v0";
+    pub const TYPE: &'static str = "gesta.proofs.v1";
 
     /// Proofs of these trajectories, in any order.
     pub fn new(mut heads: Vec<HeadProof>, all: bool) -> Self {
@@ -152,7 +152,7 @@ impl Proofs {
 
 impl EntryProof {
     /// The type of the document.
-    pub const TYPE: &'static str = "gesta.proof.v0";
+    pub const TYPE: &'static str = "gesta.proof.v1";
 
     /// Reads the file: any JSON of this shape.
     pub fn parse(bytes: &[u8]) -> Result<Self, EvidenceError> {
@@ -184,7 +184,7 @@ impl EntryProof {
 
 impl ConsistencyProof {
     /// The type of the document.
-    pub const TYPE: &'static str = "gesta.consistency.v0";
+    pub const TYPE: &'static str = "gesta.consistency.v1";
 
     /// Reads the file: any JSON of this shape.
     pub fn parse(bytes: &[u8]) -> Result<Self, EvidenceError> {

@@ -48,21 +48,18 @@ pub(super) async fn claim(
     let restored = restored::mark(shared, chain).await?;
     cut::here("before_claim");
     let written = chain
-        .write(
-            |draft| {
-                let attempt = draft.state().attempt() + 1;
-                let note = restored::note(restored.as_ref(), attempt);
-                let by = Author::Worker { attempt, worker: shared.worker.clone() };
-                let now = shared.pulse.now().max(draft.state().at());
-                let died = draft.state().owner().and_then(|owner| shared.died(owner));
-                let died = died.map(|died| died.min(now));
-                let body = Attempt { died, environment, note, restored: restored.clone() };
-                let body = Body::Attempt(Box::new(body));
-                draft.push(now, by, body)?;
-                Ok::<_, RunError>(attempt)
-            },
-            |_| (),
-        )
+        .write(|draft| {
+            let attempt = draft.state().attempt() + 1;
+            let note = restored::note(restored.as_ref(), attempt);
+            let by = Author::Worker { attempt, worker: shared.worker.clone() };
+            let now = shared.pulse.now().max(draft.state().at());
+            let died = draft.state().owner().and_then(|owner| shared.died(owner));
+            let died = died.map(|died| died.min(now));
+            let body = Attempt { died, environment, note, restored: restored.clone() };
+            let body = Body::Attempt(Box::new(body));
+            draft.push(now, by, body)?;
+            Ok::<_, RunError>(attempt)
+        })
         .await?;
     cut::here("after_claim");
     shared.acknowledged(written.entries.last());

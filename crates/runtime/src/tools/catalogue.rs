@@ -38,7 +38,7 @@ pub(super) const LIMITS: Limits =
     Limits { max_bytes: 64 << 20, max_depth: Limits::DEFAULT.max_depth + 8 };
 
 /// The type of the document.
-pub(super) const TYPE: &str = "gesta.catalogue.v0";
+pub(super) const TYPE: &str = "gesta.catalogue.v1";
 
 /// The tools that a worker has.
 #[derive(Debug)]

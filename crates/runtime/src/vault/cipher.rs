@@ -91,7 +91,7 @@ fn derive(
     let mut commitment = [0; COMMITMENT];
     let mut own = Zeroizing::new([0; 32]);
     for (info, out) in
-        [(&b"gesta.sealed.v0 commitment"[..], &mut commitment), (b"gesta.sealed.v0 key", &mut *own)]
+        [(&b"gesta.sealed.v1 commitment"[..], &mut commitment), (b"gesta.sealed.v1 key", &mut *own)]
     {
         let info = [info];
         let drawn = drawn.expand(&info, Length(out.len())).map_err(|_| Unsealable::Form)?;

@@ -62,7 +62,7 @@ pub(super) enum BadManifest {
 
 impl Manifest {
     /// The type of the document.
-    pub const TYPE: &'static str = "gesta.bundle.v0";
+    pub const TYPE: &'static str = "gesta.bundle.v1";
 
     /// The canonical bytes.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, JsonError> {
@@ -111,7 +111,7 @@ pub struct KeyHints {
 
 impl KeyHints {
     /// The type of the document.
-    pub const TYPE: &'static str = "gesta.keys.v0";
+    pub const TYPE: &'static str = "gesta.keys.v1";
 
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, JsonError> {
         to_canonical_within(self, LIMITS)

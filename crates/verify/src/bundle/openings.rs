@@ -52,7 +52,7 @@ pub struct Openings {
 
 impl Openings {
     /// The type of the document.
-    pub const TYPE: &'static str = "gesta.openings.v0";
+    pub const TYPE: &'static str = "gesta.openings.v1";
 
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, JsonError> {
         to_canonical_within(self, LIMITS)

@@ -54,7 +54,7 @@ fn entries_and_documents_hold_by_themselves() {
     ];
     for type_ in types {
         let vector: Value =
-            serde_json::from_slice(&read(format!("documents/gesta.{type_}.v0.json"))).unwrap();
+            serde_json::from_slice(&read(format!("documents/gesta.{type_}.v1.json"))).unwrap();
         let text = |field: &str| vector[field].as_str().unwrap();
         let preimage = hex::decode(text("preimage")).unwrap();
         let key =

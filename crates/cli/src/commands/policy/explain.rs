@@ -156,7 +156,7 @@ mod tests {
         let mut decision = json!({
             "at": 1, "environment": digest, "key": key, "parent": digest, "proposal": digest,
             "step": "pay", "trace": trace, "trajectory": format!("t_{}", "0".repeat(32)),
-            "type": "gesta.decision.v0", "verdict": verdict, "writ": digest,
+            "type": "gesta.decision.v1", "verdict": verdict, "writ": digest,
         });
         if let Some(reason) = reason {
             decision["reason"] = json!(reason);

@@ -54,7 +54,7 @@ impl Pack {
         if !scene.keys.is_empty() {
             let mut keys = scene.keys.clone();
             keys.sort_by_key(|key| key.key);
-            let hints = json!({ "keys": keys, "type": "gesta.keys.v0" });
+            let hints = json!({ "keys": keys, "type": "gesta.keys.v1" });
             members.push(Member::file("keys.json", canonical(&hints)));
         }
         let mut pack = Self { members, tail: vec![0; 1024] };
@@ -83,7 +83,7 @@ impl Pack {
             }
         }
         let mut manifest =
-            json!({ "blobs": blobs, "trajectories": trajectories, "type": "gesta.bundle.v0" });
+            json!({ "blobs": blobs, "trajectories": trajectories, "type": "gesta.bundle.v1" });
         if let Some(keys) = keys {
             manifest["keys"] = keys;
         }

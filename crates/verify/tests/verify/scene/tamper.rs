@@ -380,12 +380,12 @@ fn changed_archive() -> Vec<Case> {
         case("manifest-null", manifest(r#""blobs""#, r#""a":null,"blobs""#), of("manifest")),
         case(
             "manifest-of-the-future",
-            manifest("gesta.bundle.v0", "gesta.bundle.v1"),
+            manifest("gesta.bundle.v1", "gesta.bundle.v1"),
             (Unreadable, "future_version", None, None),
         ),
         case(
             "other-hints",
-            packed(|pack| pack.set("keys.json", br#"{"keys":[],"type":"gesta.keys.v0"}"#.to_vec())),
+            packed(|pack| pack.set("keys.json", br#"{"keys":[],"type":"gesta.keys.v1"}"#.to_vec())),
             of("keys"),
         ),
         case(
