@@ -386,7 +386,10 @@ fn an_entry_has_exactly_its_fields() {
 
 #[test]
 fn another_version_is_named() {
-    assert_eq!(refuses_edited(|value| value["v"] = json!(1)), EntryError::Version(1));
+    for version in [0, 2] {
+        let error = refuses_edited(|value| value["v"] = json!(version));
+        assert_eq!(error, EntryError::Version(version));
+    }
     let error = refuses_edited(|value| {
         value["v"] = json!(2);
         value["field_of_the_future"] = json!(1);

@@ -121,7 +121,7 @@ fn changed_lines() -> Vec<Case> {
         ),
         case(
             "future-version",
-            lines(JOB, true, |l| edited(&mut l[2], "/v", |value| *value = 1.into())),
+            lines(JOB, true, |l| edited(&mut l[2], "/v", |value| *value = 2.into())),
             (Unreadable, "future_version", Some(JOB), Some(2)),
         ),
         case("non-canonical", lines(JOB, true, |l| l[2].insert(1, b' ')), at("not_canonical", 2)),
@@ -380,7 +380,7 @@ fn changed_archive() -> Vec<Case> {
         case("manifest-null", manifest(r#""blobs""#, r#""a":null,"blobs""#), of("manifest")),
         case(
             "manifest-of-the-future",
-            manifest("gesta.bundle.v1", "gesta.bundle.v1"),
+            manifest("gesta.bundle.v1", "gesta.bundle.v2"),
             (Unreadable, "future_version", None, None),
         ),
         case(
