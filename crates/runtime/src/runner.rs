@@ -262,7 +262,7 @@ impl Runner {
         if self.hand_over().await? || self.desk.standing.keep(&self.desk, &self.chain).await {
             return Ok(None);
         }
-        if self.fetch(&made).await? {
+        if self.fetch(&made).await? || made.more {
             return Ok(None);
         }
         if !self.ended.is_empty() {

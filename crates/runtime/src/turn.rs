@@ -105,6 +105,8 @@ pub(crate) struct Made {
     pub(crate) wants_safe: bool,
     /// Whether a tool was busy.
     pub(crate) busy: bool,
+    /// Whether there was no room for everything that can be added now.
+    pub(crate) more: bool,
     /// Reports that the chain has, or does not need.
     pub(crate) taken: Vec<Digest>,
     /// How many items of each fan-out are done without a gap.
@@ -130,22 +132,25 @@ impl Turn<'_> {
         self.note_delivered(draft)?;
         loop {
             let before = draft.state().head();
-            self.pass(draft, &mut made)?;
+            self.pass(draft, first, &mut made)?;
             let after = draft.state().head();
-            let added = after.map_or(0, |head| head.seq).saturating_sub(first);
             if after == before && self.may_rest && made.is_nothing() {
                 self.rest(draft)?;
             }
-            if after == before || added >= ENTRIES_MOST || draft.state().ended().is_some() {
+            if after == before || made.more || draft.state().ended().is_some() {
                 return Ok(made);
             }
         }
     }
 
-    /// Answers every offer once.
-    fn pass(&self, draft: &mut Draft<Facts>, made: &mut Made) -> Result<(), RunError> {
+    /// Answers every offer once, as long as there is room behind the entry that the turn began after.
+    fn pass(&self, draft: &mut Draft<Facts>, after: u64, made: &mut Made) -> Result<(), RunError> {
         let mut seen: BTreeSet<StepId> = BTreeSet::new();
         for offer in draft.state().next(self.now) {
+            if draft.state().head().is_some_and(|head| head.seq >= after + ENTRIES_MOST) {
+                made.more = true;
+                return Ok(());
+            }
             let step = match (&offer.on, offer.act) {
                 (Reach::Step(step), _) => step,
                 (Reach::Below(node), Act::Start) => node,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gesta_core::document::Recovery;
+use gesta_core::entry::Kind;
 use gesta_core::writ::Effect;
 use gesta_runtime::Left;
 use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError};
@@ -19,6 +20,20 @@ fn echo() -> gesta_runtime::tools::CatalogueBuilder {
     Catalogue::builder().function(manifest("echo", Effect::Read), async |call: FunctionCall| {
         Ok::<_, FunctionError>(args(&call))
     })
+}
+
+/// More than one append takes is added by the next, of the same attempt.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_into_one_append_comes_with_the_next() {
+    let scene = Scene::new(echo().build().unwrap()).await;
+    let mut file = String::from("job: wide\nsteps:\n");
+    for step in 0..600 {
+        file += &format!("  - {{ id: s{step}, set: {step} }}\n");
+    }
+    let (left, ran) = scene.run(&file, &[]).await;
+    assert_eq!(left, Left::Ended);
+    let attempts = ran.entries.iter().filter(|entry| entry.kind() == Kind::Attempt).count();
+    assert_eq!(attempts, 1);
 }
 
 #[tokio::test(start_paused = true)]
