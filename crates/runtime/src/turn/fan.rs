@@ -81,7 +81,8 @@ impl Made {
     /// Whether nothing is under way because of it.
     pub(super) fn is_nothing(&self) -> bool {
         let Self { prepared, inquiries, questions, wanted, to_keep, to_seal, .. } = self;
-        let waits = self.wants_safe || self.busy || !to_seal.is_empty() || !to_keep.is_empty();
+        let waits =
+            self.more || self.wants_safe || self.busy || !to_seal.is_empty() || !to_keep.is_empty();
         !waits
             && prepared.is_empty()
             && inquiries.is_empty()
