@@ -430,7 +430,7 @@ fn fold_page<F: Follow>(
     Ok(false)
 }
 
-/// Reads what was stored, a large page on all other cores, and does something else meanwhile.
+/// Reads what was stored, a large page on all cores, and does something else meanwhile.
 fn read_while<T>(
     trajectory: TrajectoryId,
     stored: &[StoredEntry],
@@ -444,11 +444,9 @@ fn read_while<T>(
         return (read_all(stored), done);
     }
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    // One of them folds.
-    let others = cores.saturating_sub(1).max(1);
     std::thread::scope(|scope| {
         let parts: Vec<_> = stored
-            .chunks(stored.len().div_ceil(others))
+            .chunks(stored.len().div_ceil(cores))
             .map(|part| scope.spawn(move || read_all(part)))
             .collect();
         let done = meanwhile();
