@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
-    TimeoutType, Timeouts,
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
+    Runtime, TimeoutType, Timeouts,
 };
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
@@ -145,6 +145,8 @@ impl Server {
         });
         let pool = Pool::builder(manager)
             .max_size(max_connections.max(1))
+            // The one that was used last has everything at hand.
+            .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .timeouts(Timeouts {
                 wait: Some(self.timeout),
