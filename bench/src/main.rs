@@ -22,6 +22,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use table::Table;
+use tokio::runtime::Runtime;
 
 /// What can be measured by itself.
 const PARTS: [&str; 11] = [
@@ -68,50 +69,52 @@ fn main() -> Result<()> {
         bail!("unknown part `{unknown}`; there are {}, and peers", PARTS.join(", "));
     }
     let mut table = Table::default();
-
     let wanted = |part: &str| args.is_empty() || args.iter().any(|arg| arg == part);
-    limits::sync(place.path(), &mut table)?;
+    measure(wanted, place.path(), &runtime, &mut table)?;
+    print!("{table}");
+    Ok(())
+}
+
+/// Measures the parts that are wanted, one after the other.
+fn measure(
+    wanted: impl Fn(&str) -> bool,
+    place: &Path,
+    runtime: &Runtime,
+    table: &mut Table,
+) -> Result<()> {
+    limits::sync(place, table)?;
     if wanted("sqlite") {
-        sqlite::append(place.path(), &runtime, &mut table)?;
+        sqlite::append(place, runtime, table)?;
     }
     if wanted("postgres") {
-        postgres::append(&runtime, &mut table)?;
+        postgres::append(runtime, table)?;
     }
     if wanted("verify") {
-        verify::rates(place.path(), &mut table)?;
+        verify::rates(place, table)?;
     }
     if wanted("growth") {
-        growth::append(place.path(), &runtime, &mut table)?;
+        growth::append(place, runtime, table)?;
     }
-
     if wanted("jobs") {
-        jobs::run(place.path(), &runtime, &mut table)?;
+        jobs::run(place, runtime, table)?;
     }
-
     if wanted("governance") {
-        jobs::governance(&runtime, &mut table)?;
+        jobs::governance(runtime, table)?;
     }
-
     if wanted("long") {
-        jobs::long(place.path(), &runtime, &mut table)?;
+        jobs::long(place, runtime, table)?;
     }
-
     if wanted("postgres-jobs") {
-        postgres_jobs::run(place.path(), &runtime, &mut table)?;
+        postgres_jobs::run(place, runtime, table)?;
     }
-
     if wanted("claims") {
-        claims::run(place.path(), &runtime, &mut table)?;
+        claims::run(place, runtime, table)?;
     }
-
     if wanted("policy") {
-        policy::answers(&mut table)?;
+        policy::answers(table)?;
     }
-
     if wanted("replay") {
-        replay::run(&runtime, &mut table)?;
+        replay::run(runtime, table)?;
     }
-
-    print!("{table}");
     Ok(())
 }
