@@ -1,5 +1,4 @@
 //! Budgets: what limits, what is left, and what somebody is told when little is.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use gesta_core::amounts::{Amounts, Budget, Span};
 use gesta_core::digest::{Digest, WritId};

@@ -1,5 +1,4 @@
 //! The words that programs compare and people read: codes, states, names of things.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 
