@@ -272,13 +272,6 @@ impl Entry {
     /// Makes an entry of a payload: canonical bytes once, hash once.
     pub fn new(payload: Payload) -> Result<Self, EntryError> {
         let bytes = json::to_canonical(&payload)?;
-        if bytes.len() > Limits::DEFAULT.max_bytes {
-            return Err(EntryError::Shape(format!(
-                "{} bytes exceed the limit of {} for one entry; large values belong in blobs",
-                bytes.len(),
-                Limits::DEFAULT.max_bytes
-            )));
-        }
         Ok(Self { id: EntryId::new(Digest::of(&bytes)), bytes: bytes.into(), payload })
     }
 

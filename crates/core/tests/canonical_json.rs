@@ -477,6 +477,29 @@ fn what_has_no_json_form_is_not_serialised() {
 }
 
 #[test]
+fn a_key_is_what_is_written_as_one_text() {
+    #[derive(PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    struct Named<T>(T);
+    #[derive(PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    enum Key {
+        Of(u8),
+    }
+    fn written<K: Serialize + Ord>(key: K) -> Result<String, String> {
+        let written = to_canonical(&BTreeMap::from([(key, 1)]));
+        written.map(|it| String::from_utf8(it).unwrap()).map_err(|error| error.to_string())
+    }
+    assert_eq!(written(Named("a")), Ok(r#"{"a":1}"#.to_owned()));
+    assert_eq!(written(Named(Named(-7_i64))), Ok(r#"{"-7":1}"#.to_owned()));
+    assert_eq!(written('"'), Ok(r#"{"\"":1}"#.to_owned()));
+    let refused =
+        Err("cannot be written as JSON: a key that is neither a string nor an integer".to_owned());
+    assert_eq!(written(Some("a")), refused);
+    assert_eq!(written(None::<&str>), refused);
+    assert_eq!(written(Key::Of(1)), refused);
+    assert_eq!(written(Named(())), refused);
+}
+
+#[test]
 fn a_document_of_another_shape_names_the_place() {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]

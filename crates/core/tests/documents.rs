@@ -241,6 +241,12 @@ fn writs() {
         ..standing.doc().clone()
     };
     check(&Signed::sign(limited, &cast.issuer).unwrap());
+    let by_guardians = gesta_core::writ::Writ { guardians: true, ..standing.doc().clone() };
+    check(&Signed::sign(by_guardians, &cast.issuer).unwrap());
+    check_absent(&standing, &["guardians"]);
+    let mut value: Value = Canon::of(&standing).unwrap().read().unwrap();
+    value["doc"]["guardians"] = json!(false);
+    assert!(read::<gesta_core::writ::Writ>(&value).is_none(), "no is said by leaving it out");
     for dimension in ["calls", "money_micros", "tokens", "wall_ms"] {
         let mut value: Value = Canon::of(&standing).unwrap().read().unwrap();
         value["doc"]["budget"][dimension] = Value::Null;
@@ -311,6 +317,20 @@ fn a_document_names_the_key_that_signs_it() {
 }
 
 /// The canonical bytes of a root entry.
+/// A signer knows its own signature, of what it signed and of what it reads.
+#[test]
+fn a_signature_is_its_signers() {
+    let cast = Cast::new(1);
+    let signed = cast.standing_writ().unwrap();
+    assert!(signed.is_by(&cast.issuer) && !signed.is_by(&cast.owner));
+    let mut value: Value = Canon::of(&signed).unwrap().read().unwrap();
+    let again = read::<gesta_core::writ::Writ>(&value).unwrap();
+    assert!(again.is_by(&cast.issuer) && !again.is_by(&cast.owner));
+    value["doc"]["depth"] = json!(9);
+    let altered = read::<gesta_core::writ::Writ>(&value).unwrap();
+    assert!(!altered.is_by(&cast.issuer));
+}
+
 fn root() -> String {
     let cast = Cast::new(1);
     let mut admission = State::new(ID).admit();

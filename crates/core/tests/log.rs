@@ -6,9 +6,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use gesta_core::digest::Digest;
+use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
 use gesta_core::log::checkpoint::{Checkpoint, TreeHead};
-use gesta_core::log::evidence::{Breach, follows};
+use gesta_core::log::evidence::{Breach, ConsistencyProof, EvidenceError, follows};
 use gesta_core::log::map::{self, Descent, EMPTY};
 use gesta_core::log::note::{Algorithm, Note, NoteKey};
 use gesta_core::log::tiles::{Edge, TileId, Tiles, entries_path};
@@ -309,6 +310,25 @@ fn a_log_is_followed_or_the_breach_is_named() {
     assert_eq!(follows(&old, &other_map, &[]), Err(Breach::SplitView { size: 100, what }));
     let other_log = TreeHead { origin: "other".to_owned(), ..new };
     assert!(matches!(follows(&old, &other_log, &proof), Err(Breach::OtherLog { .. })));
+}
+
+#[test]
+fn a_proof_of_growth_is_read_from_any_spelling_and_from_no_other_type() {
+    let proof = ConsistencyProof {
+        checkpoint: "log".to_owned(),
+        consistency: vec![digest(1), digest(2)],
+        from: 100,
+        type_: ConsistencyProof::TYPE.to_owned(),
+    };
+    let written = Canon::of(&proof).unwrap().to_string();
+    assert_eq!(ConsistencyProof::parse(written.as_bytes()), Ok(proof.clone()));
+    let spaced = written.replace(',', " ,\n");
+    assert_eq!(ConsistencyProof::parse(spaced.as_bytes()), Ok(proof.clone()));
+    let other = ConsistencyProof { type_: "gesta.proof".to_owned(), ..proof };
+    let other = Canon::of(&other).unwrap();
+    let refused = ConsistencyProof::parse(other.as_bytes());
+    assert!(matches!(refused, Err(EvidenceError::Shape(_))), "{refused:?}");
+    assert!(ConsistencyProof::parse(written.replace("from", "since").as_bytes()).is_err());
 }
 
 /// Goes down to keys with what is kept.

@@ -1,9 +1,10 @@
 //! What stands inside an entry is held to the same form as the entry.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use gesta_core::body::Proposal;
-use gesta_core::entry::{Body, Entry, EntryError};
-use gesta_core::ids::TrajectoryId;
+use gesta_core::body::{Proposal, external_key};
+use gesta_core::entry::{Body, Entry, EntryError, Payload};
+use gesta_core::ids::{StepId, TrajectoryId};
+use gesta_core::json::Canon;
 use gesta_core::sample::{Cast, Dice, EPOCH};
 use gesta_core::state::{Act, Offer, Scope};
 
@@ -60,6 +61,31 @@ fn an_amount_of_zero_has_one_form_and_it_is_none() {
     assert!(refused.to_string().contains("zero"), "{refused}");
     let none = text.replacen("\"tokens\":20,", "", 1);
     assert!(Entry::from_bytes(none.as_bytes()).is_ok());
+}
+
+#[test]
+fn an_entry_is_not_made_larger_than_one_is_read() {
+    let Payload { body, .. } = started().payload().clone();
+    let Body::Started(mut body) = body else { unreachable!() };
+    body.proposal.args = Canon::of(&"x".repeat((1 << 20) - 8)).unwrap();
+    let payload = Payload { body: Body::Started(body), ..started().payload().clone() };
+    let refused = Entry::new(payload).unwrap_err();
+    assert_eq!(refused.to_string(), "not canonical JSON: larger than 1048576 bytes");
+}
+
+/// The other side tells effects apart by this key: one for every attempt at one effect, and no other's.
+#[test]
+fn the_key_that_the_other_side_sees_is_that_of_one_effect() {
+    let (charge, mail): (StepId, StepId) = ("charge".parse().unwrap(), "mail".parse().unwrap());
+    let key = external_key(ID, &charge, 1);
+    assert!(key.starts_with("gesta-") && key.len() == 6 + 64, "{key}");
+    assert_eq!(key, external_key(ID, &charge, 1));
+    let other = TrajectoryId::from_bytes([8; 16]);
+    for another in
+        [external_key(other, &charge, 1), external_key(ID, &mail, 1), external_key(ID, &charge, 2)]
+    {
+        assert_ne!(key, another);
+    }
 }
 
 /// A `started` entry, with two signed documents and arguments in it.

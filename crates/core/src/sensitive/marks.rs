@@ -303,6 +303,21 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_in_has_the_place_of_a_commitment_and_tells_nothing() {
+        let marks = Marks::of_fields(["email", "phone"]);
+        let given = Canon::of(&json!({ "email": "a@b.c", "note": "x", "phone": null })).unwrap();
+        let shown: Value = marks.stand_in(&given).unwrap().read().unwrap();
+        assert!(Commitment::read(&shown["email"]).is_some(), "{shown}");
+        assert_eq!((&shown["note"], &shown["phone"]), (&json!("x"), &Value::Null));
+        assert!(marks.clear(&shown).is_empty() && marks.strays(&shown).is_empty());
+        let other = Canon::of(&json!({ "email": "d@e.f", "note": "x", "phone": null })).unwrap();
+        assert_eq!(marks.stand_in(&other).unwrap(), marks.stand_in(&given).unwrap());
+        let committed = Canon::of(&shown).unwrap();
+        assert_eq!(marks.stand_in(&committed).unwrap(), committed);
+        assert_eq!(Marks::default().stand_in(&given).unwrap(), given);
+    }
+
+    #[test]
     fn the_schema_of_committed_values_wants_commitments() {
         let committed = Marks::of_arguments(&schema()).unwrap().committed(&schema());
         let at = |pointer: &str| committed.pointer(pointer).cloned();

@@ -8,6 +8,7 @@
 )]
 
 mod again;
+mod append;
 mod approval;
 mod authority;
 mod branch;

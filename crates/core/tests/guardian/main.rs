@@ -2,6 +2,8 @@
 //! ever allowed.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod told;
+
 use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::body::{Proposal, Purpose};
 use gesta_core::digest::{Digest, EntryId, WritId};
@@ -412,17 +414,22 @@ fn windows_are_graded_and_the_strictest_counts() {
     }
 }
 
-#[test]
-fn what_a_branch_would_repeat_is_asked_about_in_its_own_stage() {
-    let (state, writs) = session(|_| ());
-    let sent = Repeat {
+/// Something that a trajectory above has sent.
+fn sent(fate: Fate) -> Repeat {
+    Repeat {
         at: UnixMs(1_763_318_583_000),
-        fate: Fate::Unknown,
+        fate,
         key: "gesta-1".to_owned(),
         started: EntryId::new(Digest::of(b"started")),
         step: "ship".parse().unwrap(),
         trajectory: REGISTRY,
-    };
+    }
+}
+
+#[test]
+fn what_a_branch_would_repeat_is_asked_about_in_its_own_stage() {
+    let (state, writs) = session(|_| ());
+    let sent = sent(Fate::Unknown);
     let judged = |told: Vec<EntryId>| {
         let repeats = Repeats { found: vec![sent.clone()], told };
         judge(&proposal("pay", "{}"), &state, &Inputs { repeats, ..inputs(&writs) }).unwrap()
