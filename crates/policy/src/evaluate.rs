@@ -164,8 +164,7 @@ fn asking(by: &[&Annotations], unseen: bool, why: String) -> Asking {
 fn context(query: &Query<'_>, args: Value, looks_at: &Looks) -> Result<Context, String> {
     type Part<'a> = &'a dyn Fn() -> Result<Value, String>;
     let Query { now, tries, spent, left, approvals, evidence, .. } = query;
-    let parts: [(&str, Part<'_>); 7] = [
-        ("args", &|| Ok(args.clone())),
+    let parts: [(&str, Part<'_>); 6] = [
         ("now", &|| moment(*now)),
         ("tries", &|| Ok(whole(*tries))),
         ("spent", &|| amounts(*spent)),
@@ -177,7 +176,10 @@ fn context(query: &Query<'_>, args: Value, looks_at: &Looks) -> Result<Context, 
     ];
     let shown = parts.into_iter().filter(|(name, _)| looks_at.at(name));
     let pairs = shown.map(|(name, value)| Ok((name.to_owned(), value()?)));
-    let pairs = pairs.collect::<Result<Vec<_>, String>>()?;
+    let mut pairs = pairs.collect::<Result<Vec<_>, String>>()?;
+    if looks_at.at("args") {
+        pairs.push(("args".to_owned(), args));
+    }
     Context::from_pairs(pairs).map_err(|error| error.to_string())
 }
 

@@ -208,7 +208,7 @@ fn a_document_has_one_spelling_and_every_part_of_it_counts() {
     assert!(PolicyDocument::parse(format!(" {bytes}").as_bytes()).is_err());
     assert!(
         PolicyDocument::parse(
-            bytes.as_str().replace("gesta.policy.v1", "gesta.policy.v1").as_bytes()
+            bytes.as_str().replace("gesta.policy.v1", "gesta.policy.v2").as_bytes()
         )
         .is_err()
     );
