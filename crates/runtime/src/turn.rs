@@ -579,8 +579,10 @@ impl Turn<'_> {
 
 /// Whether an approval has run out before it was used.
 fn lapsed(state: &State, step: &StepId, now: UnixMs) -> bool {
-    let grant = state.step(step).and_then(|step| step.grant.as_ref());
-    grant.is_some_and(|grant| now > grant.expires)
+    let Some(step) = state.step(step) else { return false };
+    // What is held is asked for again when it may begin, not before.
+    let held = step.retry_at.is_some_and(|at| now < at);
+    !held && step.grant.as_ref().is_some_and(|grant| now > grant.expires)
 }
 
 /// Whether sending a call of unknown outcome again was refused.

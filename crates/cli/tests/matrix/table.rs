@@ -79,7 +79,8 @@ fn said(case: &Case, entry: &Value, begun: bool) -> Option<&'static str> {
         // A safe call that lost its worker is abandoned: whether it still reports is a matter of luck.
         "late_effect" if case.class != Class::Safe => REPORT_LATE,
         "commit" if !body["origin"]["effect"]["evidence"].is_null() => "committed from its report",
-        "waiting" => "waits",
+        // A fan-out all of whose items wait says so: the items have told it.
+        "waiting" if case.kind != Kind::Each => "waits",
         "timer" => "its time comes",
         "commit" if case.kind == Kind::Set && body["step"] == "a" => "computed",
         _ => return None,

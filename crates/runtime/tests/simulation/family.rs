@@ -18,8 +18,10 @@ use crate::authority::register;
 use crate::outside::CLASSES;
 use crate::scene::Scene;
 
-/// How many levels of jobs there are below one that is submitted.
+/// How many levels of jobs there are below one that is submitted, in a history that has families.
 const LEVELS: u64 = 2;
+/// Of so many histories one has: they take several times as long.
+const ONE_IN: u64 = 4;
 
 /// The files of the jobs that others delegate to.
 #[derive(Default)]
@@ -35,9 +37,9 @@ impl Files for Drawer {
 impl Drawer {
     /// A random job: a few steps of every class, some in parallel, a fan-out, a wait; and some that hand
     /// their task to another job, or one to each of several.
-    fn job(&mut self, dice: &mut Dice, levels: u64) -> String {
+    fn job(&mut self, dice: &mut Dice, levels: u64, first: bool) -> String {
         let mut steps = String::new();
-        let count = if levels == LEVELS { 2 + dice.below(4) } else { 1 + dice.below(2) };
+        let count = if first { 2 + dice.below(4) } else { 1 + dice.below(2) };
         for number in 0..count {
             let (tool, _) = dice.pick(&CLASSES).unwrap();
             let needs = if number > 0 && dice.below(2) == 0 {
@@ -62,7 +64,7 @@ impl Drawer {
     }
 
     fn delegate(&mut self, dice: &mut Dice, levels: u64) -> String {
-        let file = self.job(dice, levels - 1);
+        let file = self.job(dice, levels - 1, false);
         let name = format!("{}.yaml", self.0.len());
         self.0.insert(name.clone(), file);
         let budget = match dice.below(3) {
@@ -78,9 +80,10 @@ impl Drawer {
 }
 
 /// Submits a random job, under a random writ.
-pub(crate) async fn submit(scene: &Scene, number: u8, dice: &mut Dice) {
+pub(crate) async fn submit(scene: &Scene, number: u8, seed: u64, dice: &mut Dice) {
     let mut drawer = Drawer::default();
-    let file = drawer.job(dice, LEVELS);
+    let levels = if seed.is_multiple_of(ONE_IN) { LEVELS } else { 0 };
+    let file = drawer.job(dice, levels, true);
     let compiled = job::load_with("job.yaml", &file, &*scene.catalogue, &drawer).unwrap();
     for blob in &compiled.blobs {
         scene.store.put_blob(blob.as_bytes()).await.unwrap();

@@ -61,7 +61,7 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
     let record = authority::found(&scene, &mut dice).await;
     let limit = family::limit(&scene, &mut dice).await;
     for number in 1..=JOBS {
-        family::submit(&scene, number, &mut dice).await;
+        family::submit(&scene, number, seed, &mut dice).await;
     }
     let mut tasks = JoinSet::new();
     for number in 0..WORKERS {

@@ -108,6 +108,8 @@ async fn a_lost_answer_is_unknown_and_settled_by_resending() {
     let store = PostgresStore::connect(&url, &place.options()).await.unwrap();
     let mut job = Job::new(1, AT);
     store.append(job.begin()).await.unwrap();
+    // The statement is prepared: what is silenced is the answer to the append.
+    store.append(job.signal("first")).await.unwrap();
     silenced.store(true, Ordering::SeqCst);
     let next = job.signal("next");
     let answer = store.append(next.clone()).await;
@@ -131,6 +133,7 @@ async fn an_unknown_append_stays_unknown_while_the_server_is_out_of_reach() {
     let store = PostgresStore::connect(&url, &place.options()).await.unwrap();
     let mut job = Job::new(1, AT);
     store.append(job.begin()).await.unwrap();
+    store.append(job.signal("first")).await.unwrap();
     let mut chain: Chain = Chain::load(Arc::new(store), job.id()).await.unwrap();
     silenced.store(true, Ordering::SeqCst);
     let told = chain.append(|admission| Ok(suite::push_signal(admission, AT, "next")?)).await;
