@@ -32,7 +32,8 @@ pub struct FunctionCall {
     pub key: String,
     /// The arguments.
     pub args: Canon,
-    /// When nobody waits for the answer any more. The function is dropped at its next `.await`.
+    /// When nobody waits for the answer any more. The function is dropped at its next `.await`: one that
+    /// blocks its thread is waited for, and does that in `tokio::task::spawn_blocking` if it must.
     pub deadline: Instant,
     secrets: Arc<Secrets>,
 }
