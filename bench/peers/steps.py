@@ -1,6 +1,6 @@
 """What every driver in Python shares: what it is asked for, and how it answers.
 
-A driver is started as `DRIVER run|hang|resume JOBS STEPS`, with STEPS_STORE (`sqlite` or `postgres`),
+A driver is started as `DRIVER run|hang|resume JOBS STEPS`, with STEPS_STORE (`sqlite`, `postgres` or `own`),
 STEPS_PLACE (a directory of its own) and STEPS_POSTGRES (a database of its own) in its environment.
 It answers on standard output, a line at a time:
 

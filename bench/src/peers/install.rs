@@ -1,11 +1,14 @@
 //! Peers come from the package registries, once, into a scratch directory below `target/`. Of them the
 //! repository has only the drivers and the versions.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+
+use super::Runs;
 
 /// Drivers, and what they stand on.
 const SOURCE: &str = "bench/peers";
@@ -15,20 +18,62 @@ const NODE: &str = "package.json";
 /// What could be installed, or why not.
 pub(super) struct Installed {
     pub(super) scratch: PathBuf,
-    pub(super) python: Result<PathBuf, String>,
-    pub(super) node: Result<PathBuf, String>,
+    programs: BTreeMap<Runs, Result<PathBuf, String>>,
 }
 
-pub(super) fn install() -> Result<Installed> {
-    let scratch = std::env::current_dir()?.join("target/peers");
-    fs::create_dir_all(&scratch)?;
-    for entry in fs::read_dir(SOURCE).with_context(|| format!("cannot read `{SOURCE}`"))? {
-        let entry = entry?;
-        fs::copy(entry.path(), scratch.join(entry.file_name()))?;
+impl Installed {
+    /// What starts such a driver.
+    pub(super) fn program(&self, runs: Runs) -> Result<&Path> {
+        match self.programs.get(&runs.kind()) {
+            Some(Ok(program)) => Ok(program),
+            Some(Err(why)) => bail!("not installed: {why}"),
+            None => bail!("not installed"),
+        }
     }
-    let python = python(&scratch).map_err(|error| format!("{error:#}"));
-    let node = node(&scratch).map_err(|error| format!("{error:#}"));
-    Ok(Installed { scratch, python, node })
+}
+
+/// Installs what these need, and nothing else.
+pub(super) fn install(wanted: impl Iterator<Item = Runs>) -> Result<Installed> {
+    let scratch = std::env::current_dir()?.join("target/peers");
+    copy(Path::new(SOURCE), &scratch)?;
+    let mut programs = BTreeMap::new();
+    for runs in wanted.map(Runs::kind) {
+        let found = match runs {
+            Runs::Gesta => continue,
+            _ if programs.contains_key(&runs) => continue,
+            Runs::Python(_) => python(&scratch),
+            Runs::Node(_) => node(&scratch),
+            Runs::Rust(package) => rust(&scratch, package),
+        };
+        programs.insert(runs, found.map_err(|error| format!("{error:#}")));
+    }
+    Ok(Installed { scratch, programs })
+}
+
+/// Files whose content is there already stay as they are, so that nothing is built again for them.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read `{}`", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else if fs::read(&target).ok() != Some(fs::read(entry.path())?) {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
+/// A driver in Rust is built with the release profile, into one directory for all of them.
+fn rust(scratch: &Path, package: &str) -> Result<PathBuf> {
+    eprintln!("building the driver `{package}` in `{}`", scratch.display());
+    let built = scratch.join("build");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--release", "--quiet", "--manifest-path"]);
+    cargo.arg(scratch.join(package).join("Cargo.toml")).arg("--target-dir").arg(&built);
+    run(&mut cargo)?;
+    Ok(built.join("release").join(format!("{package}-steps")))
 }
 
 fn python(scratch: &Path) -> Result<PathBuf> {

@@ -9,7 +9,7 @@ pub(crate) mod driver;
 mod install;
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -40,12 +40,14 @@ pub(crate) enum Keeps {
 }
 
 /// How its driver is started.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Runs {
     /// By this program.
     Gesta,
     Python(&'static str),
     Node(&'static str),
+    /// A package of its own, by the name of its directory.
+    Rust(&'static str),
 }
 
 /// Who runs steps.
@@ -59,20 +61,40 @@ pub(crate) struct Contender {
 }
 
 const NOT_CLAIMED: Duration = Duration::ZERO;
-/// Both drivers that have a claim ask for two seconds.
+/// All drivers that have a claim ask for two seconds.
 const CLAIMED: Duration = Duration::from_millis(2_200);
 
 #[rustfmt::skip]
-const CONTENDERS: [Contender; 8] = [
+const CONTENDERS: [Contender; 11] = [
     Contender { name: "Gesta, SQLite", keeps: Keeps::Sqlite, runs: Runs::Gesta, claimed: NOT_CLAIMED },
     Contender { name: "LangGraph, SQLite", keeps: Keeps::Sqlite, runs: Runs::Python("langgraph_steps.py"), claimed: NOT_CLAIMED },
     Contender { name: "DBOS, SQLite", keeps: Keeps::Sqlite, runs: Runs::Python("dbos_steps.py"), claimed: NOT_CLAIMED },
+    Contender { name: "duroxide, SQLite", keeps: Keeps::Sqlite, runs: Runs::Rust("duroxide"), claimed: CLAIMED },
     Contender { name: "Gesta, PostgreSQL", keeps: Keeps::Postgres, runs: Runs::Gesta, claimed: CLAIMED },
     Contender { name: "absurd, PostgreSQL", keeps: Keeps::Postgres, runs: Runs::Python("absurd_steps.py"), claimed: CLAIMED },
     Contender { name: "LangGraph, PostgreSQL", keeps: Keeps::Postgres, runs: Runs::Python("langgraph_steps.py"), claimed: NOT_CLAIMED },
     Contender { name: "DBOS, PostgreSQL", keeps: Keeps::Postgres, runs: Runs::Python("dbos_steps.py"), claimed: NOT_CLAIMED },
+    Contender { name: "agentplane, PostgreSQL", keeps: Keeps::Postgres, runs: Runs::Rust("agentplane"), claimed: CLAIMED },
+    Contender { name: "agentplane, redb", keeps: Keeps::Own, runs: Runs::Rust("agentplane"), claimed: CLAIMED },
     Contender { name: "Restate, its own store", keeps: Keeps::Own, runs: Runs::Node("restate_steps.mjs"), claimed: NOT_CLAIMED },
 ];
+
+/// Who is not measured at all, and why.
+const ABSENT: [(&str, &str); 2] = [
+    ("chio", "it signs and keeps receipts of calls, but has no job whose steps it runs or resumes"),
+    ("Temporal, Inngest, Golem", "their servers are in no package registry"),
+];
+
+impl Runs {
+    /// What must be installed for it: scripts of one language need the same.
+    fn kind(self) -> Self {
+        match self {
+            Self::Python(_) => Self::Python(""),
+            Self::Node(_) => Self::Node(""),
+            Self::Gesta | Self::Rust(_) => self,
+        }
+    }
+}
 
 impl Contender {
     fn is_gesta(&self) -> bool {
@@ -80,18 +102,15 @@ impl Contender {
     }
 
     fn command(&self, installed: &Installed) -> Result<Command> {
-        let there = |program: &Result<PathBuf, String>, script: &str| match program {
-            Ok(program) => {
-                let mut command = Command::new(program);
-                command.arg(installed.scratch.join(script));
-                Ok(command)
-            }
-            Err(why) => bail!("not installed: {why}"),
+        let scripted = |script: &str| {
+            let mut command = Command::new(installed.program(self.runs)?);
+            command.arg(installed.scratch.join(script));
+            Ok(command)
         };
         match self.runs {
             Runs::Gesta => own(),
-            Runs::Python(script) => there(&installed.python, script),
-            Runs::Node(script) => there(&installed.node, script),
+            Runs::Python(script) | Runs::Node(script) => scripted(script),
+            Runs::Rust(_) => Ok(Command::new(installed.program(self.runs)?)),
         }
     }
 }
@@ -104,7 +123,7 @@ pub(crate) fn run(args: &[String], place: &Path) -> Result<()> {
         .filter(|it| it.name.to_lowercase().contains(&only.to_lowercase()))
         .collect();
     ensure!(!wanted.is_empty(), "nobody is called `{only}`");
-    let installed = install::install()?;
+    let installed = install::install(wanted.iter().map(|it| it.runs))?;
     let mut report = Report::new(&wanted);
     for round in 1..=rounds {
         report.limits.add(&limits(&ground, round)?);
@@ -194,7 +213,12 @@ impl Spot<'_> {
     ) -> Result<Driver> {
         let (mode, jobs, steps) = arguments;
         command.args([mode, &jobs.to_string(), &steps.to_string()]);
-        command.env("STEPS_STORE", if keeps == Keeps::Sqlite { "sqlite" } else { "postgres" });
+        let store = match keeps {
+            Keeps::Sqlite => "sqlite",
+            Keeps::Postgres => "postgres",
+            Keeps::Own => "own",
+        };
+        command.env("STEPS_STORE", store);
         command.env("STEPS_PLACE", std::path::absolute(self.directory.path())?);
         command.env("STEPS_POSTGRES", self.url());
         Driver::start(command, self.directory.path())

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Contender, KILLED_IN, Keeps, LOADS};
+use super::{ABSENT, Contender, KILLED_IN, Keeps, LOADS};
 use crate::table::median;
 
 /// What the machine itself can do, a second.
@@ -125,6 +125,9 @@ impl fmt::Display for Report {
             if let Some(why) = &figures.failed {
                 writeln!(f, "\nNot measured (to the end): {}: {why}", contender.name)?;
             }
+        }
+        for (peer, why) in ABSENT {
+            writeln!(f, "\nNot measured: {peer}: {why}")?;
         }
         Ok(())
     }
