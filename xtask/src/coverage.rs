@@ -1,8 +1,10 @@
 //! `cargo xtask coverage`: which lines the tests run, per crate, with a floor under the parts that everything
-//! rests on. Compiles everything once more, into a target directory of its own: an optional command.
+//! rests on. Compiles the workspace's own crates once more, counting, beside those that do not count; what they
+//! stand on is compiled once for both. An optional command.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -47,39 +49,56 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let asked =
         |part: &&Part| names.is_empty() || names.iter().any(|name| name.as_str() == part.name);
     let parts: Vec<&Part> = PARTS.iter().filter(asked).collect();
-    let target = tool::root().join("target/coverage");
-    let profiles = target.join("profiles");
+    let place = tool::root().join("target/coverage");
+    let profiles = place.join("profiles");
     if profiles.exists() {
         fs::remove_dir_all(&profiles)?;
     }
+    fs::create_dir_all(&place)?;
     let llvm = Llvm::find()?;
+    let counting = Counting::at(&place)?;
     let cluster = Cluster::start()?;
     let mut programs = Vec::new();
     for tests in parts.iter().flat_map(|part| part.tests) {
-        programs.extend(compile(tests, &target, &profiles)?);
-        let mut test = cargo(&["test", "--no-fail-fast"], &target, &profiles);
+        programs.extend(compile(tests, &counting)?);
+        let mut test = counting.cargo(&["test", "--no-fail-fast"]);
         test.args(*tests).env("GESTA_SIM_SEEDS", SEEDS).envs(cluster.variables());
         tool::run(&mut test)?;
     }
     cluster.stop()?;
-    let lines = llvm.lines(&programs, &profiles, &target)?;
+    let lines = llvm.lines(&programs, &profiles, &place)?;
     report(&lines, &parts, !flags.is_empty())
 }
 
 /// Cargo, told to count.
-fn cargo(args: &[&str], target: &Path, profiles: &Path) -> Command {
-    let mut cargo = tool::cargo(args);
-    cargo
-        .env("CARGO_TARGET_DIR", target)
-        .env("CARGO_INCREMENTAL", "0")
-        .env("RUSTFLAGS", "-C instrument-coverage")
-        .env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
-    cargo
+struct Counting {
+    compiler: PathBuf,
+    profile: PathBuf,
+}
+
+impl Counting {
+    /// Writes down how the workspace's crates are compiled. Cargo keeps what such a compiler makes apart from
+    /// the rest, and asks it for no others.
+    fn at(place: &Path) -> Result<Self> {
+        let compiler = place.join("counting");
+        fs::write(&compiler, "#!/bin/sh\nexec \"$@\" -C instrument-coverage\n")?;
+        fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755))?;
+        Ok(Self { compiler, profile: place.join("profiles/%p-%m.profraw") })
+    }
+
+    fn cargo(&self, args: &[&str]) -> Command {
+        let mut cargo = tool::cargo(args);
+        cargo
+            .env("CARGO_INCREMENTAL", "0")
+            .env("RUSTC_WORKSPACE_WRAPPER", &self.compiler)
+            .env("LLVM_PROFILE_FILE", &self.profile);
+        cargo
+    }
 }
 
 /// Compiles tests, and says which programs they are.
-fn compile(tests: &[&str], target: &Path, profiles: &Path) -> Result<Vec<PathBuf>> {
-    let mut build = cargo(&["test", "--no-run", "--message-format=json"], target, profiles);
+fn compile(tests: &[&str], counting: &Counting) -> Result<Vec<PathBuf>> {
+    let mut build = counting.cargo(&["test", "--no-run", "--message-format=json"]);
     build.stderr(std::process::Stdio::inherit());
     let said = tool::output(build.args(tests))?;
     Ok(said.lines().filter_map(executable).collect())
@@ -118,8 +137,8 @@ impl Llvm {
     }
 
     /// How often each line was run, by file.
-    fn lines(&self, programs: &[PathBuf], profiles: &Path, target: &Path) -> Result<Lines> {
-        let merged = target.join("merged.profdata");
+    fn lines(&self, programs: &[PathBuf], profiles: &Path, place: &Path) -> Result<Lines> {
+        let merged = place.join("merged.profdata");
         let mut merge = tool::command(&self.profdata);
         tool::run(merge.args(["merge", "--sparse", "-o"]).arg(&merged).arg(profiles))?;
         let mut export = tool::command(&self.cov);

@@ -1,7 +1,10 @@
 //! `cargo xtask fuzz`: libFuzzer on the targets of `fuzz/`, from the corpus and the vectors on. What it finds
-//! worth keeping goes into the corpus, made as small as it can be; what fails is left in `fuzz/artifacts`.
+//! that reaches code which nothing else here reaches goes into the corpus; what fails is left in
+//! `fuzz/artifacts`.
 //!
 //! Needs a nightly compiler and cargo-fuzz; the test command needs neither and replays the corpus.
+
+mod cover;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +33,7 @@ const RECORD: [&str; 6] = ["json", "entry", "document", "writ", "bundle", "log"]
 const SECONDS: u64 = 60;
 /// The largest input that is kept, in bytes: a whole bundle is larger and comes from the vectors.
 const KEPT_MOST: u64 = 4096;
-/// How many inputs are kept of a target.
+/// How many inputs are kept of a target, beside those that people have named.
 const KEPT: usize = 150;
 
 struct Asked {
@@ -96,34 +99,76 @@ fn fuzz(name: &str, vectors: Option<&str>, seconds: u64) -> Result<()> {
     let mut run = target(&["run"], name);
     run.args(&begin).arg("--").arg(format!("-max_total_time={seconds}")).args(limits);
     tool::run(&mut run)?;
-    keep(name, &kept, &found)
+    keep(name, &kept, &found, vectors.as_deref())
 }
 
-/// Merges what was found into the corpus: only what reaches something new, the smallest of each.
-fn keep(name: &str, kept: &Path, found: &Path) -> Result<()> {
-    let merged = found.with_extension("merged");
-    fs::create_dir_all(&merged)?;
+/// Chooses the corpus anew out of what it has and what was found: the fewest inputs that reach everything
+/// which the vectors and the inputs that people have named do not reach.
+fn keep(name: &str, kept: &Path, found: &Path, vectors: Option<&Path>) -> Result<()> {
+    let scratch = found.with_extension("merging");
+    let (had, offered, merged) =
+        (scratch.join("had"), scratch.join("offered"), scratch.join("merged"));
+    if scratch.exists() {
+        fs::remove_dir_all(&scratch)?;
+    }
+    for directory in [&had, &offered, &merged] {
+        fs::create_dir_all(directory)?;
+    }
+    for path in files(vectors)?.into_iter().chain(files(Some(kept))?) {
+        if vectors.is_some_and(|vectors| path.starts_with(vectors)) || !found_by_machine(&path) {
+            copy_into(&path, &had)?;
+        }
+    }
+    for path in files(Some(kept))?.into_iter().chain(files(Some(found))?) {
+        if found_by_machine(&path) && path.metadata()?.len() <= KEPT_MOST {
+            copy_into(&path, &offered)?;
+        }
+    }
+    let told = scratch.join("control");
     let mut merge = target(&["run"], name);
-    merge.args([&merged, kept, found]).args(["--", "-merge=1", "-max_len=65536"]);
+    merge.args([&merged, &had, &offered]).args(["--", "-set_cover_merge=1", "-use_counters=0"]);
+    merge.arg(format!("-merge_control_file={}", told.display())).arg("-max_len=65536");
     tool::run(&mut merge)?;
-    let mut inputs = Vec::new();
-    for file in fs::read_dir(&merged)? {
-        let file = file?;
-        inputs.push((file.metadata()?.len(), file.path()));
+    let reached = cover::read(&fs::read_to_string(&told)?).context("libFuzzer's merge")?;
+    let offers = reached.iter().filter(|input| input.path.starts_with(&offered)).count();
+    let chosen = cover::choose(reached, &had, KEPT);
+    for path in files(Some(kept))?.iter().filter(|path| found_by_machine(path)) {
+        fs::remove_file(path)?;
     }
-    inputs.sort();
-    let small = inputs.iter().filter(|(size, _)| *size <= KEPT_MOST).take(KEPT);
-    let mut size_bytes = 0;
-    for (size, path) in small {
-        let file = path.file_name().context("a file without a name")?;
-        fs::copy(path, kept.join(file))?;
-        size_bytes += size;
+    for path in &chosen {
+        copy_into(path, kept)?;
     }
-    fs::remove_dir_all(&merged)?;
+    fs::remove_dir_all(&scratch)?;
     eprintln!(
-        "== `{name}`: {} inputs reach something new, the corpus has {size_bytes} bytes of them",
-        inputs.len()
+        "== `{name}`: {} of {offers} inputs reach what nothing else here reaches, and are kept",
+        chosen.len()
     );
+    Ok(())
+}
+
+/// Whether libFuzzer has named it, by its SHA-1: what people have named stays whatever it reaches.
+fn found_by_machine(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn files(directory: Option<&Path>) -> Result<Vec<PathBuf>> {
+    let Some(directory) = directory else { return Ok(Vec::new()) };
+    let mut files = Vec::new();
+    for file in fs::read_dir(directory)? {
+        let path = file?.path();
+        if path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn copy_into(path: &Path, directory: &Path) -> Result<()> {
+    let name = path.file_name().context("a file without a name")?;
+    fs::copy(path, directory.join(name))
+        .with_context(|| format!("cannot copy `{}`", path.display()))?;
     Ok(())
 }
 
@@ -153,6 +198,14 @@ mod tests {
         let error = super::asked(&words("jsn")).err().unwrap().to_string();
         assert!(error.contains("no target `jsn`") && error.contains("expression"), "{error}");
         assert!(super::asked(&words("--seconds many")).is_err());
+    }
+
+    #[test]
+    fn inputs_that_people_have_named_are_not_the_machines() {
+        let machine = "fuzz/corpus/json/da39a3ee5e6b4b0d3255bfef95601890afd80709";
+        assert!(found_by_machine(Path::new(machine)));
+        assert!(!found_by_machine(Path::new("fuzz/corpus/json/too-deep")));
+        assert!(!found_by_machine(Path::new("fuzz/corpus/mcp/58e24bfd9f70c8f7")));
     }
 
     /// The targets themselves are in a crate that xtask does not wait for.

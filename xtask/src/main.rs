@@ -34,7 +34,7 @@ const COMMANDS: &[Command] = &[
     Command { name: "deps", arguments: "[--bless]", about: "check layers, licences, sources and the core's allowlist; --bless rewrites the allowlist", run: deps::run },
     Command { name: "postgres", arguments: "[-- CMD ...]", about: "start a throw-away PostgreSQL and stay, or run CMD with its variables set", run: postgres::run },
     Command { name: "servers", arguments: "[-- CMD ...]", about: "install the MCP servers of the tests, and run CMD with their variable set", run: servers::run },
-    Command { name: "bench", arguments: "[PART ...] | peers [--rounds N] [--only NAME]", about: "measure against the machine's own limits, as a table; PART: sqlite, postgres, verify, growth, jobs, postgres-jobs, claims, policy, replay; peers: the durable steps of others too, which are installed below target/ for it", run: bench::run },
+    Command { name: "bench", arguments: "[PART ...] | peers [--rounds N] [--only NAME]", about: "measure against the machine's own limits, as a table; PART: sqlite, postgres, verify, growth, jobs, governance, long, postgres-jobs, claims, policy, replay; peers: the durable steps of others too, which are installed below target/ for it", run: bench::run },
     Command { name: "simulate", arguments: "--seeds N | --seed N", about: "run the simulation for N seeds, or for one", run: simulate::run },
     Command { name: "soak", arguments: "[--minutes N] [--store sqlite|postgres]", about: "64 jobs of 100 steps while a worker dies every second, again and again for N minutes", run: soak::run },
     Command { name: "fuzz", arguments: "[TARGET] [--seconds N]", about: "run libFuzzer on the parsers and the verifier, and keep what it finds; needs nightly and cargo-fuzz", run: fuzz::run },
