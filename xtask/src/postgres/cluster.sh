@@ -30,7 +30,7 @@ key='-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'
 # Stores refuse fsync=off: it stays on although the data is thrown away. A client that connects
 # during shutdown and says nothing holds it up until the timeout.
 "$@" "$bin/postgres" -D "$dir/data" -c port="$port" -c listen_addresses=127.0.0.1 \
-    -c unix_socket_directories="$dir" -c max_connections=200 -c fsync=on \
+    -c unix_socket_directories="$dir" -c max_connections=400 -c fsync=on \
     -c authentication_timeout=15 \
     -c ssl=on -c ssl_cert_file="$dir/server.crt" -c ssl_key_file="$dir/server.key" &
 postgres=$!

@@ -152,6 +152,15 @@ impl Cut {
         matches!(self, Self::Point(_, "after_settle" | "after_append", _))
     }
 
+    /// How many items of a job with calls have had their effect by then.
+    pub(crate) fn acted(self) -> usize {
+        match self {
+            Self::Point(_, "before_settle", times) => times as usize,
+            Self::Point(_, "after_dispatch" | "after_examine", _) | Self::Acted => 1,
+            _ => 0,
+        }
+    }
+
     /// Whether nothing was started yet: until then the tool's class has no part in what happens.
     fn is_early(self) -> bool {
         matches!(self, Self::Point(0..=2, ..))
@@ -223,22 +232,6 @@ pub(crate) fn cases() -> Vec<Case> {
         }
     }
     cases
-}
-
-/// The cases that a store has a part in: calls by HTTP, cut off everywhere, with the class that asks
-/// and the strictest. How steps are begun, computed, sent again and put together is the same on every
-/// store.
-pub(crate) fn cases_on_postgres() -> Vec<Case> {
-    let fits = |case: &Case| {
-        let class = match case.class {
-            Class::Probe => case.mode == Mode::Kill && !case.cut.is_early(),
-            Class::Never => case.mode != Mode::Spare,
-            Class::Keyed => case.mode == Mode::Kill && case.cut == Cut::Landing,
-            Class::Safe | Class::KeyedConcurrent => false,
-        };
-        case.kind == Kind::Http && class
-    };
-    cases().into_iter().filter(fits).collect()
 }
 
 fn makes_sense(case: &Case) -> bool {

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 
 use crate::case::{Case, Class, Cut, Kind, Mode, On};
-use crate::database::{Database, NAMED_IN};
-use crate::tools;
+use crate::database::{Copy, NAMED_IN, Original};
+use crate::tools::{self, Turn};
 use crate::witness::Witness;
 
 /// Nothing here takes that long unless it is broken.
@@ -41,28 +41,24 @@ pub(crate) struct Template {
     directory: tempfile::TempDir,
     job: String,
     /// Unless its store is a file.
-    database: Option<Database>,
+    database: Option<Original>,
 }
 
 impl Template {
     pub(crate) fn new(case: &Case, on: On) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
-        let database = (on == On::Postgres).then(|| Database::new(None, path));
+        let database = (on == On::Postgres).then(|| Original::new(path));
         std::fs::write(path.join("policy.cedar"), tools::POLICY).unwrap();
         run(path, &["init"]);
         let config = std::fs::read_to_string(path.join("gesta.toml")).unwrap();
         std::fs::write(path.join("founded.toml"), &config).unwrap();
         // Any port: a case writes its own.
-        std::fs::write(path.join("gesta.toml"), config + "\n" + &tools::settings(case, on, 9))
-            .unwrap();
+        let settings = tools::settings(case, on, Turn::First, 9);
+        std::fs::write(path.join("gesta.toml"), config + "\n" + &settings).unwrap();
         std::fs::write(path.join("job.yaml"), case.kind.job()).unwrap();
         let job = run(path, &["submit", "job.yaml"]).trim().to_owned();
         Self { directory, job, database }
-    }
-
-    fn on(&self) -> On {
-        if self.database.is_some() { On::Postgres } else { On::Sqlite }
     }
 }
 
@@ -71,7 +67,7 @@ struct Scene<'a> {
     directory: tempfile::TempDir,
     job: &'a str,
     witness: Witness,
-    database: Option<Database>,
+    database: Option<Copy>,
 }
 
 /// Plays a case to its end. None when the worker happened to be frozen while it was writing to SQLite:
@@ -85,12 +81,11 @@ fn scene<'a>(case: &'a Case, template: &'a Template) -> Scene<'a> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     copy(template.directory.path(), path);
-    let database = template.database.as_ref().map(|of| Database::new(Some(of), path));
+    let database = template.database.as_ref().map(|of| of.copy(path));
     let witness = Witness::new(path, case.class, case.cut);
-    let founded = std::fs::read_to_string(path.join("founded.toml")).unwrap();
-    let settings = tools::settings(case, template.on(), witness.port);
-    std::fs::write(path.join("gesta.toml"), founded + "\n" + &settings).unwrap();
-    Scene { case, directory, job: &template.job, witness, database }
+    let scene = Scene { case, directory, job: &template.job, witness, database };
+    scene.set(Turn::First);
+    scene
 }
 
 impl Scene<'_> {
@@ -98,12 +93,22 @@ impl Scene<'_> {
         self.directory.path()
     }
 
+    /// Writes the settings that one of the workers has.
+    fn set(&self, turn: Turn) {
+        let on = if self.database.is_some() { On::Postgres } else { On::Sqlite };
+        let founded = std::fs::read_to_string(self.path().join("founded.toml")).unwrap();
+        let settings = tools::settings(self.case, on, turn, self.witness.port);
+        std::fs::write(self.path().join("gesta.toml"), founded + "\n" + &settings).unwrap();
+    }
+
     fn play(&self) -> Option<Played> {
         let first = self.cut_off()?;
+        let cut_off_at = SystemTime::now();
         if self.case.mode == Mode::Freeze && self.is_locked() {
             return None;
         }
         let at_cut = self.effects();
+        self.set(Turn::Second);
         let (first, mut second) = match self.case.mode {
             Mode::Kill => (None, Process::start(self.path(), "second", None)),
             Mode::Freeze => (Some(first), Process::start(self.path(), "second", None)),
@@ -149,11 +154,9 @@ impl Scene<'_> {
             line["entry"].clone()
         });
         let entries: Vec<Value> = entries.collect();
-        // Nothing but a busy machine keeps the second worker from succeeding at its first try.
-        let failed = |entry: &Value| {
-            entry["kind"] == "failure" && entry["body"]["error"]["code"] != "worker_lost"
-        };
-        let disturbed = disturbed || self.case.mode == Mode::Kill && entries.iter().any(failed);
+        // A gate that is come to too late lets nothing happen.
+        let idle = self.case.kind.items() > 0 && at_cut.len() < self.case.cut.acted();
+        let disturbed = disturbed || idle || self.shows_a_disturbance(&entries, cut_off_at);
         if self.case.cut == Cut::Landing {
             let started = entries.iter().find(|entry| entry["kind"] == "started").unwrap();
             let dead_at = started["body"]["permit"]["doc"]["dead_at"].as_u64().unwrap();
@@ -162,6 +165,19 @@ impl Scene<'_> {
             }
         }
         Some(Played { entries, at_cut, at_end: self.effects(), disturbed })
+    }
+
+    /// Whether the chain has what only a busy machine leads to.
+    fn shows_a_disturbance(&self, entries: &[Value], cut_off_at: SystemTime) -> bool {
+        // Nothing but a busy machine keeps the second worker from succeeding at its first try.
+        let failed = |entry: &Value| {
+            entry["kind"] == "failure" && entry["body"]["error"]["code"] != "worker_lost"
+        };
+        match self.case.mode {
+            Mode::Spare => sent_too_often(entries),
+            Mode::Kill => entries.iter().any(failed) || first_was_disturbed(entries, cut_off_at),
+            Mode::Freeze => first_was_disturbed(entries, cut_off_at),
+        }
     }
 
     /// The first worker: dead, frozen, or about to wait in vain. None when it lost its lease before it
@@ -266,6 +282,30 @@ impl Scene<'_> {
             second.listen_for(Duration::from_millis(100));
         }
     }
+}
+
+/// Whether a call that was sent again came too late as well.
+fn sent_too_often(entries: &[Value]) -> bool {
+    let mut sent: BTreeMap<&str, usize> = BTreeMap::new();
+    for entry in entries.iter().filter(|entry| entry["kind"] == "started") {
+        *sent.entry(entry["body"]["proposal"]["step"].as_str().unwrap()).or_default() += 1;
+    }
+    sent.values().any(|times| *times > 2)
+}
+
+/// Whether the first worker lost the job before it was cut off, and took it again; or was so slow that the call
+/// that it was cut off in may have been over by then for want of time.
+fn first_was_disturbed(entries: &[Value], cut_off_at: SystemTime) -> bool {
+    let second = |entry: &&Value| {
+        entry["by"]["worker"].as_str().is_some_and(|worker| worker.starts_with("second-"))
+    };
+    let first: Vec<&Value> = entries.iter().take_while(|entry| !second(entry)).collect();
+    let claims = first.iter().filter(|entry| entry["kind"] == "attempt").count();
+    let slow = first.last().filter(|entry| entry["kind"] == "started").is_some_and(|started| {
+        let at = UNIX_EPOCH + Duration::from_millis(started["at"].as_u64().unwrap());
+        cut_off_at.duration_since(at).is_ok_and(|took| took > tools::TIMEOUT)
+    });
+    claims > 1 || slow || first.iter().any(|entry| entry["kind"] == "failure")
 }
 
 impl Drop for Scene<'_> {

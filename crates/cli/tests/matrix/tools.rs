@@ -3,23 +3,42 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::case::{Case, Class, Cut, Kind, Mode, On};
 
 /// Longer than a call takes on a busy machine: a call that is not cut off does not time out.
-const TIMEOUT: &str = "1s";
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 /// For effects that land after their caller has died.
 const SETTLE: &str = "2s";
 
 /// Whatever a case does, it may.
 pub(crate) const POLICY: &str = "@id(\"all\") permit (principal, action, resource);\n";
 
-/// `[worker]` and `[tools]` of a case. The port is the witness's.
-pub(crate) fn settings(case: &Case, on: On, port: u16) -> String {
-    // On one machine the lease of a worker that was killed ends at once; others are waited for.
-    let at_once = case.mode == Mode::Kill && on == On::Sqlite;
-    let lease = if at_once { "10s" } else { "1500ms" };
-    let worker = format!("[worker]\nlease = \"{lease}\"\nskew = \"50ms\"\npoll = \"50ms\"\n");
+/// A lease that is waited for: long enough to be kept on a busy machine for as long as it takes to be cut off.
+const SHORT: &str = "1500ms";
+/// A lease that nobody waits for, and that no busy machine lets go.
+const LONG: &str = "10s";
+
+/// Which of a case's workers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    First,
+    Second,
+}
+
+/// `[worker]` and `[tools]` of a case, as one of its workers has them. The port is the witness's.
+pub(crate) fn settings(case: &Case, on: On, turn: Turn, port: u16) -> String {
+    // On one machine the lease of a worker that was killed ends at once. What a call leaves unknown is
+    // waited for until its lease has ended too.
+    let lease = match (turn, case.mode, on) {
+        (Turn::Second, ..) | (_, Mode::Kill, On::Sqlite) => LONG,
+        _ => SHORT,
+    };
+    let mut worker = format!("[worker]\nlease = \"{lease}\"\nskew = \"50ms\"\npoll = \"50ms\"\n");
+    if on == On::Postgres {
+        worker += "\n[postgres]\nconnections = 2\n";
+    }
     if case.kind.items() == 0 {
         return worker;
     }
@@ -39,7 +58,7 @@ pub(crate) fn settings(case: &Case, on: On, port: u16) -> String {
 [tools.act]
 effect = \"external\"
 recovery = \"{}\"
-{probe}timeout = \"{TIMEOUT}\"
+{probe}timeout = \"{}ms\"
 settle = \"{settle}\"
 retry = {{ attempts = 5, backoff = \"10ms\" }}
 output = {{ type = \"object\", required = [\"n\"] }}
@@ -48,7 +67,8 @@ output = {{ type = \"object\", required = [\"n\"] }}
 effect = \"read\"
 timeout = \"5s\"
 {asked}",
-        case.class.name()
+        case.class.name(),
+        TIMEOUT.as_millis()
     )
 }
 
