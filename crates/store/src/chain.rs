@@ -1,9 +1,10 @@
 //! A trajectory in hand: its folded state and the store that holds it. Every append goes through
 //! the state machine first, and every entry that is read goes through it again.
 
+use std::collections::VecDeque;
 use std::num::NonZero;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::Poll;
 
 use gesta_core::digest::EntryId;
@@ -12,6 +13,7 @@ use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::Admitted;
 use gesta_core::state::{Admission, AdmitError, Illegal, State};
 use gesta_core::time::UnixMs;
+use tokio::sync::oneshot;
 
 use crate::error::{AppendError, StoreError};
 use crate::port::{Store, StoredEntry};
@@ -294,17 +296,6 @@ impl<F: Follow> Chain<F> {
     }
 }
 
-/// Hands something to the store, does something else, and then waits for the answer.
-async fn with_meanwhile<F: Future, T>(asked: F, meanwhile: impl FnOnce() -> T) -> (F::Output, T) {
-    let mut asked = std::pin::pin!(asked);
-    let begun = std::future::poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
-    let done = meanwhile();
-    match begun {
-        Poll::Ready(answer) => (answer, done),
-        Poll::Pending => (asked.await, done),
-    }
-}
-
 /// Appends until the outcome is known: an unknown append is settled by sending the identical bytes
 /// again, since absence on a re-read would prove nothing.
 async fn settle(store: &dyn Store, admitted: &Admitted) -> Result<Head, AppendError> {
@@ -372,44 +363,114 @@ async fn branching<F: Follow + Default>(
     Ok((source.branching(trajectory), view))
 }
 
-/// Folds what follows `state`. While a page is folded, the next one is checked on the other cores and
-/// the one after that is on its way: a long history is read as fast as the machine allows.
+/// Folds what follows `state`. While a page is folded, the next ones are checked on threads of their own
+/// and the one after those is on its way: a long history is read as fast as the machine allows. What is folded
+/// goes back to the thread that read it, which frees it best.
 async fn fold_on<F: Follow>(
     store: &Arc<dyn Store>,
     (mut state, mut view): (State, F),
     until: Option<EntryId>,
 ) -> Result<(State, F), ChainError> {
     let trajectory = state.trajectory();
-    let from = state.head().map_or(0, |head| head.seq + 1);
-    let mut page = store.entries(trajectory, from, PAGE).await?;
-    let mut checked = Vec::new();
+    let mut from = Some(state.head().map_or(0, |head| head.seq + 1));
+    let mut checking = VecDeque::new();
+    let mut checkers = Checkers::default();
+    let ahead = std::thread::available_parallelism().map_or(1, NonZero::get);
     loop {
-        let next = async {
-            match page.last() {
-                Some(last) if page.len() == PAGE => {
-                    store.entries(trajectory, last.seq + 1, PAGE).await.map(Some)
-                }
-                _ => Ok(None),
-            }
+        let mut coming = from.map(|from| store.entries(trajectory, from, PAGE));
+        // Asked for before the fold, and waited for after it.
+        let begun = match &mut coming {
+            Some(coming) => std::future::poll_fn(|cx| Poll::Ready(coming.as_mut().poll(cx))).await,
+            None => Poll::Pending,
         };
-        let (next, step) = with_meanwhile(next, || {
-            let ready = std::mem::take(&mut checked);
-            read_while(trajectory, &page, || fold_page(&mut state, &mut view, &ready, until))
-        })
-        .await;
-        let (read, found) = step;
-        if found? {
-            return Ok((state, view));
-        }
-        checked = read?;
-        match next? {
-            Some(next) => page = next,
-            None => {
-                fold_page(&mut state, &mut view, &checked, until)?;
+        if (coming.is_none() || checking.len() > ahead)
+            && let Some(checked) = checking.pop_front()
+        {
+            let (entries, checker) = Checking::done(checked).await?;
+            if fold_page(&mut state, &mut view, &entries, until)? {
                 return Ok((state, view));
+            }
+            checkers.take_back(checker, entries);
+        }
+        let page = match (begun, coming) {
+            (Poll::Ready(page), _) => page?,
+            (Poll::Pending, Some(coming)) => coming.await?,
+            (Poll::Pending, None) if checking.is_empty() => return Ok((state, view)),
+            (Poll::Pending, None) => continue,
+        };
+        from = page.last().filter(|_| page.len() == PAGE).map(|last| last.seq + 1);
+        checking.push_back(Checking::begin(trajectory, page, &mut checkers, ahead));
+    }
+}
+
+/// Threads that check pages in turn, as soon as there are enough entries for it. They end with the fold.
+#[derive(Default)]
+struct Checkers {
+    threads: Vec<mpsc::Sender<Box<dyn FnOnce() + Send>>>,
+    next: usize,
+}
+
+impl Checkers {
+    /// Has one of so many threads do something, and says which. None when it cannot.
+    fn begin(&mut self, most: usize, task: Box<dyn FnOnce() + Send>) -> Option<usize> {
+        if self.threads.len() < most {
+            let (give, given) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+            std::thread::spawn(move || given.into_iter().for_each(|task| task()));
+            self.threads.push(give);
+        }
+        let checker = self.next.checked_rem(self.threads.len())?;
+        self.next = checker + 1;
+        self.threads.get(checker)?.send(task).ok().map(|()| checker)
+    }
+
+    /// Has a thread free what it has read.
+    fn take_back(&self, checker: Option<usize>, entries: Vec<Entry>) {
+        if let Some(checker) = checker.and_then(|checker| self.threads.get(checker)) {
+            // A thread that has ended drops them here.
+            let _ = checker.send(Box::new(move || drop(entries)));
+        }
+    }
+}
+
+/// Stored entries that are being read.
+enum Checking {
+    /// A few: read when they are asked for.
+    Here(TrajectoryId, Vec<StoredEntry>),
+    /// Many: on this thread.
+    There(oneshot::Receiver<Result<Vec<Entry>, ChainError>>, Option<usize>),
+}
+
+impl Checking {
+    fn begin(
+        trajectory: TrajectoryId,
+        page: Vec<StoredEntry>,
+        checkers: &mut Checkers,
+        most: usize,
+    ) -> Self {
+        if page.len() < PAGE {
+            return Self::Here(trajectory, page);
+        }
+        let (tell, told) = oneshot::channel();
+        let check = move || {
+            // Whoever asked may have found what it looked for.
+            let _ = tell.send(read_all(trajectory, &page));
+        };
+        Self::There(told, checkers.begin(most, Box::new(check)))
+    }
+
+    /// The entries, and the thread that has read them.
+    async fn done(self) -> Result<(Vec<Entry>, Option<usize>), ChainError> {
+        match self {
+            Self::Here(trajectory, page) => Ok((read_all(trajectory, &page)?, None)),
+            Self::There(told, checker) => {
+                Ok((told.await.unwrap_or(Err(StoreError::Closed.into()))?, checker))
             }
         }
     }
+}
+
+fn read_all(trajectory: TrajectoryId, page: &[StoredEntry]) -> Result<Vec<Entry>, ChainError> {
+    page.iter().map(|stored| read(trajectory, stored)).collect()
 }
 
 /// Folds checked entries. True when the last one that is wanted was among them.
@@ -428,38 +489,6 @@ fn fold_page<F: Follow>(
         }
     }
     Ok(false)
-}
-
-/// Reads what was stored, a large page on all cores, and does something else meanwhile.
-fn read_while<T>(
-    trajectory: TrajectoryId,
-    stored: &[StoredEntry],
-    meanwhile: impl FnOnce() -> T,
-) -> (Result<Vec<Entry>, ChainError>, T) {
-    let read_all = |part: &[StoredEntry]| -> Result<Vec<Entry>, ChainError> {
-        part.iter().map(|stored| read(trajectory, stored)).collect()
-    };
-    if stored.len() < PAGE {
-        let done = meanwhile();
-        return (read_all(stored), done);
-    }
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
-        let parts: Vec<_> = stored
-            .chunks(stored.len().div_ceil(cores))
-            .map(|part| scope.spawn(move || read_all(part)))
-            .collect();
-        let done = meanwhile();
-        let mut entries = Vec::with_capacity(stored.len());
-        for part in parts {
-            match part.join() {
-                Ok(Ok(part)) => entries.extend(part),
-                Ok(Err(error)) => return (Err(error), done),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        (Ok(entries), done)
-    })
 }
 
 fn read(trajectory: TrajectoryId, stored: &StoredEntry) -> Result<Entry, ChainError> {

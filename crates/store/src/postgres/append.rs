@@ -18,6 +18,7 @@ use crate::error::{AppendError, StoreError};
 
 const APPEND: &str = include_str!("sql/append.sql");
 const MOVE: &str = include_str!("sql/move.sql");
+const ALONE: &str = include_str!("sql/alone.sql");
 const LOST: &str = include_str!("sql/lost.sql");
 
 type Answer = Result<Head, AppendError>;
@@ -55,9 +56,10 @@ fn only(answers: Vec<Answer>) -> Answer {
 async fn send(link: &Link, batch: &[&Admitted]) -> Result<Vec<Answer>, Failure> {
     let columns = Columns::of(batch).map_err(Failure::not_sent)?;
     // Commit point: once this returns, the winners are durable.
-    let winners = match columns.only_move() {
-        true => link.query(MOVE, &columns.moving()).await?,
-        false => link.query(APPEND, &columns.params()).await?,
+    let winners = match columns.alone() {
+        _ if !columns.only_move() => link.query(APPEND, &columns.params()).await?,
+        Some(alone) => link.query(ALONE, &alone).await?,
+        None => link.query(MOVE, &columns.moving()).await?,
     };
     let won = winners.iter().map(rows::trajectory).collect::<Result<BTreeSet<_>, _>>();
     let won = won.map_err(|error| Failure { error, certainty: Certainty::Unknown })?;
@@ -277,6 +279,33 @@ impl<'a> Columns<'a> {
             && self.unparked_step.is_empty()
             && self.parked_trajectory.is_empty()
             && self.notices.id.is_empty()
+    }
+
+    /// The parameters of the statement that moves one trajectory, if there is but one.
+    fn alone(&self) -> Option<[&(dyn ToSql + Sync); 20]> {
+        let [trajectory] = self.trajectory.as_slice() else { return None };
+        Some([
+            trajectory,
+            self.expected_seq.first()?,
+            self.expected_id.first()?,
+            self.fence.first()?,
+            self.head_seq.first()?,
+            self.head_id.first()?,
+            self.attempt.first()?,
+            self.status.first()?,
+            self.runnable.first()?,
+            self.wake_at.first()?,
+            self.changed_at.first()?,
+            self.ended.first()?,
+            self.rank.first()?,
+            self.tools.first()?,
+            self.under.first()?,
+            self.under_seq.first()?,
+            self.under_id.first()?,
+            &self.entry_seq,
+            &self.entry_id,
+            &self.entry_bytes,
+        ])
     }
 
     /// The parameters of the statement that only moves.

@@ -37,10 +37,14 @@ const DURABLE: &str =
 /// fill the pages they run over into.
 const PAGES: &str = "PRAGMA page_size = 1024;";
 
-/// Moving the WAL into the file is left until it is some 4 MiB. The cache follows the index of entries, which is written at random. A WAL that a long read made
-/// large is cut down again afterwards.
-const SIZES: &str = "PRAGMA wal_autocheckpoint = 4000; PRAGMA cache_size = -32768;
-    PRAGMA journal_size_limit = 67108864;";
+/// Moving the WAL into the file is left until it is some 2 MiB.
+pub(super) const CHECKPOINT_PAGES: u64 = 2000;
+
+/// The cache follows the index of entries, which is written at random.
+pub(super) const CACHE: &str = "PRAGMA cache_size = -32768;";
+
+/// A WAL that a long read made large is cut down again afterwards.
+const WAL_LIMIT: &str = "PRAGMA journal_size_limit = 67108864;";
 
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
@@ -72,7 +76,9 @@ pub(super) fn for_writing(path: &Path, options: &Options) -> Result<Connection, 
             return Err(StoreError::Unsafe { place, why });
         }
     }
-    db.execute_batch(DURABLE).and_then(|()| db.execute_batch(SIZES)).map_err(fault)?;
+    [DURABLE, CACHE, WAL_LIMIT].iter().try_for_each(|set| db.execute_batch(set)).map_err(fault)?;
+    db.pragma_update_and_check(None, "wal_autocheckpoint", CHECKPOINT_PAGES, |_| Ok(()))
+        .map_err(fault)?;
     migrate(&mut db, &place, options)?;
     limit_size(&db, options).map_err(fault)?;
     // SQLite syncs the directory for the WAL only, when it makes one.

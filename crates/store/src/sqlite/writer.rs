@@ -4,7 +4,7 @@
 //! the sync itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,9 +13,13 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::fault::{Certainty, Failure};
+use super::room;
 
 /// How many jobs may share a transaction. More would make the first wait for the last.
 const MAX_BATCH: usize = 256;
+/// After so many transactions, and every so many again, the WAL is given room: a short visit to the
+/// file is over before that pays.
+const BUSY: u32 = 32;
 /// A caller does not block for longer than about this: past it, the thread does.
 const QUICK: Duration = Duration::from_millis(3);
 
@@ -67,6 +71,8 @@ pub(super) struct Writer {
 struct File {
     /// None once it is closed because of a fault.
     db: Mutex<Option<Connection>>,
+    /// Transactions since it was opened.
+    written: AtomicU32,
     place: String,
     /// How long to wait for another process that writes.
     busy_timeout: Duration,
@@ -81,11 +87,28 @@ impl File {
         let (since, alone) = (Instant::now(), batch.len() == 1);
         settle(open, &self.place, batch, begun);
         self.quiet.store(alone && since.elapsed() < QUICK, Ordering::Relaxed);
+        let written = self.written.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if written.is_multiple_of(BUSY)
+            && let Err(error) = self.make_room(open)
+        {
+            tracing::debug!(self.place, %error, "the WAL could not be given room");
+        }
         if !open.is_autocommit() {
             tracing::error!(self.place, "a transaction could not be rolled back; the store closes");
             *db = None;
         }
         db.is_some()
+    }
+
+    /// Makes the WAL as long as it will get, unless it is or somebody else is writing.
+    fn make_room(&self, db: &Connection) -> rusqlite::Result<()> {
+        let Some(bytes) = room::missing(db)? else { return Ok(()) };
+        if !begin_at_once(db, self.busy_timeout) {
+            return Ok(());
+        }
+        let filled = room::fill(db, bytes);
+        roll_back(db, &self.place);
+        filled
     }
 
     /// Runs a job on the caller's thread, if nobody else is writing.
@@ -117,7 +140,8 @@ impl Writer {
     ) -> std::io::Result<Self> {
         let (jobs, waiting) = mpsc::channel(2 * MAX_BATCH);
         let (db, quiet) = (Mutex::new(Some(db)), AtomicBool::new(false));
-        let file = Arc::new(File { db, place, busy_timeout, quiet });
+        let written = AtomicU32::new(0);
+        let file = Arc::new(File { db, written, place, busy_timeout, quiet });
         let served = Arc::clone(&file);
         let thread = std::thread::Builder::new()
             .name("gesta-writer".to_owned())
