@@ -331,6 +331,14 @@ impl Store for Reading {
         self.inner.effects(trajectory).await
     }
 
+    async fn reported(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<TrajectoryId>, StoreError> {
+        self.inner.reported(after, max).await
+    }
+
     async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
         self.inner.drop_effect(report).await
     }

@@ -102,6 +102,8 @@ pub enum SignError {
 pub struct Signed<D> {
     doc: D,
     canon: Canon,
+    /// Of `canon`. Taken once, by whoever makes or reads the document: a fold asks for it again and again.
+    digest: Digest,
     sig: Signature,
     origin: Origin,
 }
@@ -131,7 +133,7 @@ impl<D: Document> Signed<D> {
         }
         let canon = Canon::of(&doc)?;
         let sig = signer.sign(canon.as_bytes());
-        Ok(Self { doc, canon, sig, origin: Origin::Signed })
+        Ok(Self { doc, digest: Digest::of(canon.as_bytes()), canon, sig, origin: Origin::Signed })
     }
 
     /// Whether the signature is this signer's own. That is known of what was signed here; of what was
@@ -157,7 +159,7 @@ impl<D: Document> Signed<D> {
 
     /// The digest of the document, by which others name it.
     pub fn digest(&self) -> Digest {
-        Digest::of(self.canon.as_bytes())
+        self.digest
     }
 
     /// The signature.
@@ -195,6 +197,6 @@ impl<'de, D: Document> Deserialize<'de> for Signed<D> {
             WithText::Both(doc, canon) => (doc, canon),
             WithText::Text(canon) => (canon.read().map_err(de::Error::custom)?, canon),
         };
-        Ok(Self { doc, canon, sig, origin: Origin::Read })
+        Ok(Self { doc, digest: Digest::of(canon.as_bytes()), canon, sig, origin: Origin::Read })
     }
 }

@@ -10,7 +10,7 @@ use gesta_core::document::{
     CallResult, Certainty, EffectReport, ResolutionStatement, ResolutionVerdict, ResolvedBy,
     Settlement,
 };
-use gesta_core::entry::Body;
+use gesta_core::entry::{Body, Entry};
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
 use gesta_core::signed::{Signed, Tag};
@@ -21,10 +21,13 @@ use gesta_core::world::Delta;
 use gesta_store::{Chain, Draft};
 
 use crate::closing;
-use crate::desk::{Desk, Event, failing};
+use crate::desk::{Desk, Event, Shared, failing};
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::pipeline::{self, Ended, How};
+
+/// The attempt of whoever has made none: attempts begin with 1.
+const NO_ATTEMPT: u64 = 0;
 
 /// Adds what a report says to the append, in whichever way the chain still needs it. False when it
 /// has to wait for the trajectory's owner.
@@ -205,17 +208,48 @@ pub(crate) async fn deliver(desk: &Desk, report: &Signed<EffectReport>) {
 /// Takes up one report from the inbox, on behalf of whoever owns the trajectory.
 async fn take_up_now(desk: &Desk, report: &Signed<EffectReport>) -> Result<(), RunError> {
     let store = Arc::clone(&desk.shared.store);
-    let mut chain = Chain::<Facts>::follow(Arc::clone(&store), desk.trajectory).await?;
-    let now = desk.shared.pulse.now();
+    let chain = Chain::<Facts>::follow(store, desk.trajectory).await?;
+    take_up_alone(desk, chain, report, |entry| Event::Entry(Arc::new(entry))).await
+}
+
+/// Takes up one report in an append of its own. It leaves the inbox last: whoever dies before that leaves
+/// it to the next, who finds the chain to have it and tells the accounts once more.
+async fn take_up_alone(
+    desk: &Desk,
+    mut chain: Chain<Facts>,
+    report: &Signed<EffectReport>,
+    told: fn(Entry) -> Event,
+) -> Result<(), RunError> {
+    let shared = &desk.shared;
+    let now = shared.pulse.now();
     let written = chain.write(|draft| take_up(desk, draft, report, now)).await?;
-    if written.made {
-        desk.standing.afterwards(&desk.shared, &chain).await;
-        store.drop_effect(report).await?;
-    }
+    shared.acknowledged(written.entries.last());
     for entry in written.entries {
-        desk.shared.tell(|| Event::Entry(Arc::new(entry)));
+        shared.tell(|| told(entry));
+    }
+    if written.made {
+        desk.standing.afterwards(shared, &chain).await?;
+        shared.store.drop_effect(report).await?;
     }
     Ok(())
+}
+
+/// Takes up a report about a trajectory that nobody drives.
+pub(crate) async fn take_up_unread(
+    shared: &Arc<Shared>,
+    report: &Signed<EffectReport>,
+) -> Result<(), RunError> {
+    let store = Arc::clone(&shared.store);
+    let chain = Chain::<Facts>::follow(store, report.doc().trajectory).await?;
+    let Some(mandate) = chain.view().mandate() else { return Ok(()) };
+    let claimed = (shared.pulse.lease(), NO_ATTEMPT, shared.in_force());
+    let desk = Desk::new(Arc::clone(shared), claimed, chain.state(), mandate);
+    // Whoever watches this worker watches other trajectories.
+    let told = |entry: Entry| {
+        let (trajectory, kind) = (entry.payload().trajectory, entry.kind());
+        Event::Note(format!("what was reported about {trajectory} is in its chain: `{kind}`"))
+    };
+    take_up_alone(&desk, chain, report, told).await
 }
 
 /// Whether an executor signed this report.

@@ -48,6 +48,7 @@ mod thresholds;
 pub mod tools;
 mod tree;
 mod turn;
+mod unread;
 mod vault;
 mod veil;
 mod verify;

@@ -350,7 +350,7 @@ pub(crate) fn settle(
     let opened = match &step.status {
         Status::Open(opened) if opened.started == ended.started => (**opened).clone(),
         // Someone else closed it. What the chain does not know yet is late; the rest is settled.
-        _ if step.unaccounted.contains(&ended.started) => {
+        _ if step.is_unaccounted(ended.started) => {
             let report = match evidence {
                 Some(report) => report.clone(),
                 None => match desk.report(ended, draft.state())? {

@@ -427,8 +427,12 @@ impl Runner {
         }
     }
 
-    /// Reports that the chain has leave the inbox. One that stays is found to be taken up again.
+    /// Reports that the chain has leave the inbox, once accounts know what they cost. One that stays is
+    /// found to be taken up again.
     async fn drop_taken(&mut self, made: &Made) {
+        if made.taken.is_empty() || !self.desk.standing.tell(&self.desk.shared, &self.chain).await {
+            return;
+        }
         for report in &self.reports {
             if made.taken.contains(&report.digest())
                 && let Err(error) = self.desk.shared.store.drop_effect(report).await

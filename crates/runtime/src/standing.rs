@@ -128,21 +128,36 @@ impl StandingWrits {
     }
 
     /// Tells what the trajectory has used, if it has ended: something was added to its chain since, and
-    /// whoever drove it has had the last word.
-    pub(crate) async fn afterwards(&self, shared: &Shared, chain: &Chain<Facts>) {
+    /// whoever drove it has had the last word. Told twice it counts once; on an error it must be told again.
+    pub(crate) async fn afterwards(
+        &self,
+        shared: &Shared,
+        chain: &Chain<Facts>,
+    ) -> Result<(), RunError> {
         for Holding { account, limit, .. } in &self.holdings {
             let like =
                 Draw { limit: *limit, warn_at: shared.options.warn_at.clone(), ..Draw::default() };
-            match settle_ended(shared, account, chain, &like).await {
-                Ok(None) => {}
-                Ok(Some((draw, drawn))) => {
-                    thresholds::register(shared, account, &draw, &drawn).await;
-                }
-                Err(error) => {
-                    tracing::warn!(trajectory = %self.trajectory, %error, "a writ's account does not know of a late effect");
-                }
+            let settled = settle_ended(shared, account, chain, &like).await?;
+            if let Some((draw, drawn)) = settled {
+                thresholds::register(shared, account, &draw, &drawn).await;
             }
         }
+        Ok(())
+    }
+
+    /// Tells what the trajectory has used, now. False when some account may not know.
+    pub(crate) async fn tell(&self, shared: &Shared, chain: &Chain<Facts>) -> bool {
+        let used = used(chain.state(), chain.view());
+        for holding in &self.holdings {
+            let Some(draw) = holding.word(used, self.seq(), &shared.options.warn_at) else {
+                continue;
+            };
+            self.draw(shared, holding, &draw).await;
+            if !holding.knows(used) {
+                return false;
+            }
+        }
+        true
     }
 
     fn seq(&self) -> u64 {
@@ -262,6 +277,26 @@ impl Holding {
         let want = times(need, AHEAD);
         let telling = self.telling(used, book.drawn);
         Some(book.send(base, Draw { idle, need, want, warn_at, ..telling }))
+    }
+
+    /// Whether the store knows what was used.
+    fn knows(&self, used: Amounts) -> bool {
+        let book = self.book();
+        book.sent.is_none() && book.told == only_limited(&self.limit, used)
+    }
+
+    /// What is told in between, if the store does not know: what is not used is kept. Whatever was asked
+    /// before counts no more.
+    fn word(&self, used: Amounts, base: u64, warn_at: &[u8]) -> Option<Draw> {
+        if self.knows(used) {
+            return None;
+        }
+        let used = only_limited(&self.limit, used);
+        let mut book = self.book();
+        book.drawn = larger(book.drawn, used);
+        let (idle, warn_at) = (book.drawn.minus(used), warn_at.to_vec());
+        let telling = self.telling(used, book.drawn);
+        Some(book.send(base, Draw { idle, warn_at, ..telling }))
     }
 
     /// What is told at the end: whatever was asked before counts no more.

@@ -179,7 +179,7 @@ impl Turn<'_> {
                     self.unapproved(draft, step)?;
                 }
                 // An approval that has run out is asked for again.
-                Act::Escalate if first && lapsed(draft.state(), step, self.now) => {
+                Act::Escalate if first && draft.state().lapsed(step, self.now) => {
                     self.work(draft, step, made)?;
                 }
                 // A call of unknown outcome that may not be sent again.
@@ -427,7 +427,7 @@ impl Turn<'_> {
         let state = draft.state();
         self.may_open
             && !self.full(draft.view(), made)
-            && (state.startable(step, self.now) || lapsed(state, step, self.now))
+            && (state.startable(step, self.now) || state.lapsed(step, self.now))
     }
 
     /// What people were asked, and why it is refused now, if it is.
@@ -575,14 +575,6 @@ impl Turn<'_> {
             .unwrap_or(PARALLEL)
             .max(1)
     }
-}
-
-/// Whether an approval has run out before it was used.
-fn lapsed(state: &State, step: &StepId, now: UnixMs) -> bool {
-    let Some(step) = state.step(step) else { return false };
-    // What is held is asked for again when it may begin, not before.
-    let held = step.retry_at.is_some_and(|at| now < at);
-    !held && step.grant.as_ref().is_some_and(|grant| now > grant.expires)
 }
 
 /// Whether sending a call of unknown outcome again was refused.

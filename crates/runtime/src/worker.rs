@@ -32,6 +32,7 @@ use crate::sealing::{self, Sealer};
 use crate::signer::Signer;
 use crate::spool::Spool;
 use crate::tools::Catalogue;
+use crate::unread;
 use crate::vault::Vault;
 
 /// How often to ask for work, where it is usually heard of.
@@ -152,8 +153,9 @@ impl Worker {
             tokio::spawn(notify::deliver(Arc::clone(&shared))),
         ];
         beside.extend(setup.sealer.map(|it| tokio::spawn(sealing::keep(Arc::clone(&shared), it))));
-        let worker = Self { shared, registry: setup.registry, beside, _presence: presence };
+        let mut worker = Self { shared, registry: setup.registry, beside, _presence: presence };
         worker.deliver_spooled().await?;
+        worker.beside.push(unread::begin(&worker.shared).await);
         Ok(worker)
     }
 

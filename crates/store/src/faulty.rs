@@ -228,6 +228,14 @@ impl Store for FaultyStore {
         self.inner.effects(trajectory).await
     }
 
+    async fn reported(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<TrajectoryId>, StoreError> {
+        self.inner.reported(after, max).await
+    }
+
     async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
         self.write(self.inner.drop_effect(report), |error| error).await
     }

@@ -5,7 +5,7 @@ mod archive;
 mod epochs;
 mod log;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -377,6 +377,24 @@ impl Store for MemoryStore {
         let tables = self.tables();
         let of_this = tables.effects.iter().filter(|((of, ..), _)| *of == trajectory);
         Ok(of_this.map(|(_, report)| report.clone()).collect())
+    }
+
+    async fn reported(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<TrajectoryId>, StoreError> {
+        let now = (self.clock)();
+        let mut tables = self.tables();
+        tables.end_leases(now);
+        let unread = |id: &TrajectoryId| {
+            tables.trajectories.get(id).is_some_and(|chain| {
+                !chain.held && (chain.owner.is_none() || chain.summary.status.ended())
+            })
+        };
+        let ids: BTreeSet<_> = tables.effects.keys().map(|(id, ..)| *id).collect();
+        let after = |id: &TrajectoryId| after.is_none_or(|after| *id > after);
+        Ok(ids.into_iter().filter(|id| after(id) && unread(id)).take(max).collect())
     }
 
     async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

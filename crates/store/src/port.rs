@@ -253,6 +253,14 @@ pub trait Store: Send + Sync + 'static {
         trajectory: TrajectoryId,
     ) -> Result<Vec<Signed<EffectReport>>, StoreError>;
 
+    /// Trajectories after `after` that have reports which no owner reads: nobody with a live lease holds
+    /// them, or they have ended. By id, at most `max` of them; none that a restored copy holds back.
+    async fn reported(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<TrajectoryId>, StoreError>;
+
     /// Removes a report that the chain has taken up. A crash before it leaves a report that is found
     /// to be taken up again.
     async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError>;

@@ -59,6 +59,7 @@ macro_rules! conformance {
             notices_wait_in_the_outbox,
             news_are_heard,
             effects_wait_in_the_inbox,
+            unread_reports_are_found,
             blobs_are_found_by_their_content,
             what_is_not_sealed_is_found,
             a_log_is_never_forked,

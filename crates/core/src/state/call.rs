@@ -1,6 +1,6 @@
 //! Opening a call: `started`, and its refusal: `rejection`. What the documents in them must say.
 
-use super::step::{Frozen, Opened, RowOutcome, RunRow, Status};
+use super::step::{Frozen, Opened, RowOutcome, RunRow, Status, Unaccounted};
 use super::{State, Why};
 use crate::amounts::Amounts;
 use crate::body::{Proposal, Rejection, Started, StepKind, step_seed};
@@ -26,7 +26,7 @@ impl State {
 
     /// Whether a call may be opened for this step now.
     pub(super) fn may_start(&self, id: &StepId, now: UnixMs) -> Result<(), Why> {
-        if self.step(id).is_some_and(|step| step.retry_at.is_some_and(|at| now < at)) {
+        if self.rests(id, now) {
             return Err(Why::Resting(id.clone()));
         }
         if let Some(step) = self.step(id)
@@ -81,7 +81,7 @@ impl State {
         self.check_authority(&proposal.tool, permit, at)?;
 
         step.frozen.get_or_insert_with(|| frozen(proposal, proposal_id));
-        step.unaccounted.push(entry.id());
+        step.unaccounted.push(Unaccounted { started: entry.id(), kept: None });
         let again = matches!(step.status, Status::Unknown { .. });
         step.status = Status::Open(Box::new(Opened {
             started: entry.id(),
@@ -166,7 +166,7 @@ impl State {
         if !writ.window.contains(at) {
             return Err(Why::WritWindow);
         }
-        let used = self.spent.plus(self.reserved).plus(permit.reserve);
+        let used = self.spent().plus(self.reserved).plus(permit.reserve);
         writ.budget.exceeded_by(&used).map_or(Ok(()), |dimension| Err(Why::Budget(dimension)))
     }
 

@@ -24,11 +24,10 @@ impl State {
 
     pub(super) fn may_delegate(&self, id: &StepId, now: UnixMs) -> Result<(), Why> {
         self.may_work(id, &[StepKind::Delegate])?;
-        let Some(step) = self.step(id) else { return Ok(()) };
-        if step.retry_at.is_some_and(|at| now < at) {
+        if self.rests(id, now) {
             return Err(Why::Resting(id.clone()));
         }
-        match &step.grant {
+        match self.step(id).and_then(|step| step.grant.as_ref()) {
             Some(grant) if now > grant.expires => Err(Why::ApprovalExpired),
             _ => Ok(()),
         }
@@ -64,7 +63,7 @@ impl State {
             return Err(Why::WritWindow);
         }
         let carved = child.budget.carved();
-        let used = self.spent.plus(self.reserved).plus(carved);
+        let used = self.spent().plus(self.reserved).plus(carved);
         if let Some(dimension) = writ.budget.exceeded_by(&used) {
             return Err(Why::Budget(dimension));
         }

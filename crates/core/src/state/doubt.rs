@@ -32,6 +32,7 @@ impl State {
             // The reservation is kept as spent: it may have happened.
             self.reserved = self.reserved.minus(opened.reserve);
             self.spent = self.spent.plus(opened.reserve);
+            step.keep(&opened);
         }
         step.status = Status::InDoubt { entry, opened: Box::new(opened) };
         self.put(&body.step, step);
@@ -70,6 +71,8 @@ impl State {
     ) -> Result<(), Why> {
         let id = &body.step;
         let mut step = self.step_or_fresh(id);
+        let given_up = statement.verdict == ResolutionVerdict::GiveUp;
+        let arrived = !given_up && !step.release(opened);
         if statement.source == ResolvedBy::Inbox {
             // Its executor's report is what resolves it: it cannot arrive once more.
             account(&mut step);
@@ -84,11 +87,17 @@ impl State {
                 let closed = done.settle(id, step, entry)?;
                 self.world.apply(delta)?;
                 self.spent = self.spent.minus(opened.reserve).plus(*cost);
+                if arrived {
+                    self.twice = self.twice.minus(opened.reserve).plus(*cost);
+                }
                 self.put_done(id, closed);
             }
             ResolutionVerdict::DidNotHappen => {
                 Self::may_deny(opened, statement.forced, entry.payload().at)?;
                 self.spent = self.spent.minus(opened.reserve);
+                if arrived {
+                    self.twice = self.twice.minus(opened.reserve);
+                }
                 step.generation += 1;
                 step.status = Status::Idle;
                 self.put(id, step);
@@ -145,12 +154,16 @@ impl State {
         if !step.late().any(|start| start == report.started) {
             return Err(Why::NotClosed);
         }
-        step.unaccounted.retain(|start| *start != report.started);
+        let kept = step.unaccounted.iter().find(|it| it.started == report.started);
+        let kept = kept.and_then(|it| it.kept).unwrap_or_default();
+        step.unaccounted.retain(|it| it.started != report.started);
         let cost = match &report.result {
             CallResult::Succeeded(settlement) => settlement.cost,
             CallResult::Failed { cost, .. } => *cost,
         };
         self.spent = self.spent.plus(cost);
+        // What was kept because nobody knew is known now: it is what it cost.
+        self.twice = self.twice.plus(kept);
         self.put(&body.step, step);
         Ok(())
     }

@@ -42,7 +42,7 @@ pub use admit::Admission;
 pub use illegal::{AdmitError, Illegal, Why};
 pub use next::{Act, Failed, Offer, Scope};
 pub use registry::{Registered, Registry};
-pub use step::{Frozen, Grant, Opened, Pending, Status, Step, Terms};
+pub use step::{Frozen, Grant, Opened, Pending, Status, Step, Terms, Unaccounted};
 
 use settled::Settled;
 
@@ -96,6 +96,8 @@ pub struct State {
     unconfirmed: RedBlackTreeMapSync<StepId, Unconfirmed>,
 
     spent: Amounts,
+    /// What of `spent` is counted twice.
+    twice: Amounts,
     reserved: Amounts,
     world: World,
     last_receipt: Option<ReceiptId>,
@@ -206,6 +208,7 @@ impl State {
             signals: RedBlackTreeSetSync::default(),
             unconfirmed: RedBlackTreeMapSync::default(),
             spent: Amounts::default(),
+            twice: Amounts::default(),
             reserved: Amounts::default(),
             world: World::default(),
             last_receipt: None,
@@ -430,6 +433,12 @@ impl State {
 
     /// What has been used, unknown outcomes included.
     pub fn spent(&self) -> Amounts {
+        self.spent.minus(self.twice)
+    }
+
+    /// The same as the first programs that wrote version 1 counted it: what was kept for a call of unknown
+    /// outcome, and what it cost once that was known. Never less, so that whatever they let in still fits.
+    pub fn spent_at_most(&self) -> Amounts {
         self.spent
     }
 

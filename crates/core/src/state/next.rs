@@ -179,7 +179,9 @@ impl Offers {
 }
 
 impl State {
-    /// What may happen at `now`. Whatever is not offered, `apply` refuses.
+    /// What may happen at `now`. Whatever is not offered, `apply` refuses, but for one thing: a step that
+    /// rests is not decided about before its time, or whoever answers offers would have it refused, or
+    /// asked about, again and again. Version 1 lets such entries in, so `apply` accepts them for ever.
     pub fn next(&self, now: UnixMs) -> Vec<Offer> {
         let mut offers = Offers { owned: self.attempt > 0, list: Vec::new() };
         match self.phase {
@@ -207,6 +209,18 @@ impl State {
         offers.list
     }
 
+    /// Whether a step is to be proposed again, but not yet.
+    pub(super) fn rests(&self, id: &StepId, now: UnixMs) -> bool {
+        self.step(id).is_some_and(|step| step.retry_at.is_some_and(|at| now < at))
+    }
+
+    /// Whether an approval of this step has run out before it was used, so that people are to be asked
+    /// again now.
+    pub fn lapsed(&self, id: &StepId, now: UnixMs) -> bool {
+        let grant = self.step(id).and_then(|step| step.grant.as_ref());
+        grant.is_some_and(|grant| now > grant.expires) && !self.rests(id, now)
+    }
+
     fn offer_whole(&self, offers: &mut Offers) {
         offers.whole(Act::LateEffect, self.late > 0);
         offers.whole(Act::Plan, self.may_plan().is_ok());
@@ -225,8 +239,9 @@ impl State {
 
     fn offer_idle(&self, step: &StepId, now: UnixMs, offers: &mut Offers) {
         offers.step(Act::Start, step, self.may_start(step, now).is_ok());
-        offers.step(Act::Reject, step, self.may_reject(step, now).is_ok());
-        offers.step(Act::Escalate, step, self.may_escalate(step).is_ok());
+        let rests = self.rests(step, now);
+        offers.step(Act::Reject, step, !rests && self.may_reject(step, now).is_ok());
+        offers.step(Act::Escalate, step, !rests && self.may_escalate(step).is_ok());
         offers.step(Act::CommitComputed, step, self.may_compute(step).is_ok());
         offers.step(Act::CommitSkipped, step, self.may_skip(step).is_ok());
         offers.step(Act::CommitRecorded, step, self.may_take_over(step).is_ok());
@@ -249,8 +264,9 @@ impl State {
                 offers.step(Act::Doubt, id, true);
             }
             Status::Unknown { .. } => {
+                let rests = self.rests(id, now);
                 offers.step(Act::Start, id, self.may_start(id, now).is_ok());
-                offers.step(Act::Reject, id, self.may_reject(id, now).is_ok());
+                offers.step(Act::Reject, id, !rests && self.may_reject(id, now).is_ok());
                 offers.step(Act::Doubt, id, true);
             }
             Status::InDoubt { opened, .. } => {

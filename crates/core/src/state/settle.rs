@@ -301,6 +301,7 @@ impl State {
                 }
                 Certainty::Unknown => {
                     spent = spent.plus(opened.reserve);
+                    step.keep(&opened);
                     unknown = Some(opened);
                 }
             }
@@ -395,5 +396,5 @@ pub(super) fn failure_fits(
 /// The open `started`, if there is one, has its effect in the chain.
 pub(super) fn account(step: &mut Step) {
     let open = step.open_start();
-    step.unaccounted.retain(|start| Some(*start) != open);
+    step.unaccounted.retain(|it| Some(it.started) != open);
 }

@@ -334,6 +334,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::Unaccounted;
     use super::*;
 
     fn step(n: u8) -> Step {
@@ -362,7 +363,7 @@ mod tests {
         let id: StepId = "a".parse().unwrap();
         let start = EntryId::new(Digest::of(b"start"));
         for more in [
-            Step { unaccounted: vec![start], ..step(1) },
+            Step { unaccounted: vec![Unaccounted { started: start, kept: None }], ..step(1) },
             Step { row: None, ..step(1) },
             Step { status: Status::Idle, ..step(1) },
             Step { generation: u64::MAX, ..step(1) },

@@ -26,7 +26,7 @@ pub struct Step {
     /// An approval that is not spent.
     pub grant: Option<Box<Grant>>,
     /// Every `started` whose effect is not in the chain: it is open, or could still arrive late.
-    pub unaccounted: Vec<EntryId>,
+    pub unaccounted: Vec<Unaccounted>,
     /// Where it stands.
     pub status: Status,
     /// Whether a branch took it over from its source as done.
@@ -82,8 +82,43 @@ impl Step {
     /// The effects of this step that could still arrive late.
     pub fn late(&self) -> impl Iterator<Item = EntryId> {
         let open = self.open_start();
-        self.unaccounted.iter().copied().filter(move |start| Some(*start) != open)
+        self.unaccounted.iter().map(|it| it.started).filter(move |start| Some(*start) != open)
     }
+
+    /// Whether the effect of this `started` is not in the chain.
+    pub fn is_unaccounted(&self, started: EntryId) -> bool {
+        self.unaccounted.iter().any(|it| it.started == started)
+    }
+
+    /// Its reserve stays spent for this call: it may have happened.
+    pub(super) fn keep(&mut self, opened: &Opened) {
+        let own = self.unaccounted.iter_mut().find(|it| it.started == opened.started);
+        if let Some(own) = own {
+            own.kept = Some(opened.reserve);
+        }
+    }
+
+    /// Nothing is kept for this call any more. False when nothing was: its effect has arrived. A send that
+    /// was turned away had nothing kept for it; what is in doubt then is the one before it.
+    pub(super) fn release(&mut self, opened: &Opened) -> bool {
+        if !self.is_unaccounted(opened.started) {
+            return false;
+        }
+        let kept = |it: &Unaccounted| it.kept.is_some();
+        let own = self.unaccounted.iter().position(|it| it.started == opened.started && kept(it));
+        let which = own.or_else(|| self.unaccounted.iter().rposition(kept));
+        let kept = which.and_then(|which| self.unaccounted.get_mut(which)?.kept.take());
+        kept.is_some()
+    }
+}
+
+/// A `started` whose effect is not in the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unaccounted {
+    /// The `started`.
+    pub started: EntryId,
+    /// What stays spent for it as long as nobody knows whether it happened, or for good if nobody ever will.
+    pub kept: Option<Amounts>,
 }
 
 /// What every retry must propose again.

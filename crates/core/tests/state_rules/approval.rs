@@ -3,7 +3,7 @@
 use gesta_core::document::{ApprovalVerdict, Reason, Receipt, ReceiptResult, Recovery};
 use gesta_core::entry::Body;
 use gesta_core::keys::PrivateKey;
-use gesta_core::state::{Act, Failed, Why};
+use gesta_core::state::{Act, Failed, Scope, Why};
 use gesta_core::writ::Effect;
 
 use crate::edit;
@@ -184,6 +184,56 @@ fn a_grant_holds_until_the_earliest_of_its_expiries() {
     // Asking again, or refusing, remains.
     scene.accepts(scene.body(Act::Escalate, "charge"));
     scene.accepts(rejection(&scene, Reason::ApprovalExpired));
+}
+
+/// A step that a freeze holds is decided about when its time has come. Until then nobody is offered to
+/// refuse it once more or to ask people again, although its approval has run out meanwhile: whoever answers
+/// offers would do so without end.
+#[test]
+fn what_is_held_is_not_asked_about_again_before_its_time() {
+    let mut scene = approved();
+    scene.later(MINUTE_MS);
+    let until = scene.now.plus(1_000);
+    let Body::Rejection(mut held) = rejection(&scene, Reason::ToolFrozen) else { panic!() };
+    held.retry_at = Some(until);
+    scene.adds(Body::Rejection(held));
+    let offered = |scene: &Scene| -> Vec<Act> {
+        let offers = scene.state().next(scene.now).into_iter();
+        let on = Scope::Step(step("charge"));
+        let mut acts: Vec<_> = offers.filter(|it| it.on == on).map(|it| it.act).collect();
+        acts.retain(|act| matches!(act, Act::Start | Act::Reject | Act::Escalate));
+        acts
+    };
+    scene.later(999);
+    assert!(scene.now > scene.step("charge").grant.as_ref().unwrap().expires);
+    assert_eq!(offered(&scene), []);
+    assert!(!scene.state().lapsed(&step("charge"), scene.now));
+    // Chains that version 1 has written may hold such entries: they are read for ever.
+    scene.accepts(rejection(&scene, Reason::ApprovalExpired));
+    scene.accepts(scene.body(Act::Escalate, "charge"));
+
+    scene.later(1);
+    assert_eq!(offered(&scene), [Act::Reject, Act::Escalate]);
+    assert!(scene.state().lapsed(&step("charge"), scene.now));
+}
+
+/// The same for a call of unknown outcome that may not be sent again yet.
+#[test]
+fn a_held_rerun_is_not_refused_again_before_its_time() {
+    let mut scene = Scene::session().calling(Effect::External, Recovery::Safe);
+    scene.opens("charge");
+    scene.does(Act::Fail(Failed::RetryableUnknown), "charge");
+    let Body::Rejection(mut held) = rejection(&scene, Reason::ToolFrozen) else { panic!() };
+    held.retry_at = Some(scene.now.plus(10));
+    scene.adds(Body::Rejection(held));
+    let rejects = |scene: &Scene| {
+        let on = Scope::Step(step("charge"));
+        scene.state().next(scene.now).iter().any(|it| it.act == Act::Reject && it.on == on)
+    };
+    assert!(!rejects(&scene));
+    scene.accepts(rejection(&scene, Reason::PolicyDenied));
+    scene.later(10);
+    assert!(rejects(&scene));
 }
 
 #[test]

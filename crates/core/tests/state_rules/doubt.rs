@@ -266,6 +266,99 @@ fn a_doubt_denied_or_given_up_can_still_turn_out_late() {
     scene.refuses(late(&scene, started), Why::NotClosed);
 }
 
+/// What was kept because nobody knew gives way to what it cost, however it was closed without knowing; and
+/// nothing but that is given back.
+#[test]
+fn what_arrives_late_counts_once_at_what_it_cost() {
+    let ends: [(Recovery, &[Act]); 4] = [
+        (Recovery::Never, &[Act::Doubt, Act::ResolveGiveUp]),
+        (Recovery::Safe, &[Act::Fail(Failed::RetryableUnknown), Act::Doubt, Act::ResolveGiveUp]),
+        (Recovery::Safe, &[Act::Fail(Failed::RetryableUnknown)]),
+        (Recovery::Never, &[Act::Doubt, Act::ResolveForced]),
+    ];
+    for (recovery, acts) in ends {
+        let mut scene = Scene::session().calling(Effect::External, recovery);
+        scene.calls("other");
+        let started = scene.opens("charge");
+        for act in acts {
+            scene.does(*act, "charge");
+        }
+        let arrived = late(&scene, started);
+        scene.adds(arrived);
+        assert_eq!(scene.money(), (COST.plus(COST), NOTHING), "{acts:?}");
+    }
+    let mut read = Scene::session().calling(Effect::Read, Recovery::Safe);
+    let started = read.opens("charge");
+    read.does(Act::Fail(Failed::PermanentUnknown), "charge");
+    assert_eq!(read.money(), (RESERVE, NOTHING));
+    let arrived = late(&read, started);
+    read.adds(arrived);
+    assert_eq!(read.money(), (COST, NOTHING));
+}
+
+/// Its effect has arrived while it was not known whether it happened; whatever is found out then adds
+/// nothing, and takes nothing from what others have spent.
+#[test]
+fn finding_out_what_has_arrived_counts_nothing_more() {
+    for act in [Act::ResolveHappened, Act::ResolveForced, Act::ResolveGiveUp] {
+        let mut scene = Scene::session().calling(Effect::External, Recovery::Safe);
+        scene.calls("other");
+        let started = scene.opens("charge");
+        scene.does(Act::Fail(Failed::RetryableUnknown), "charge");
+        let arrived = late(&scene, started);
+        scene.adds(arrived);
+        scene.does(Act::Doubt, "charge");
+        scene.does(act, "charge");
+        assert_eq!(scene.money(), (COST.plus(COST), NOTHING), "{act:?}");
+    }
+}
+
+/// Each send keeps its own reserve, and each late effect gives way for its own. A send that was turned away
+/// has none: finding out about the step is finding out about the send before it.
+#[test]
+fn each_send_gives_back_what_was_kept_for_it() {
+    let mut scene = Scene::session().calling(Effect::External, Recovery::Safe);
+    let first = scene.opens("charge");
+    scene.does(Act::Fail(Failed::RetryableUnknown), "charge");
+    let second = scene.opens("charge");
+    scene.does(Act::Fail(Failed::RetryableUnknown), "charge");
+    assert_eq!(scene.money(), (RESERVE.plus(RESERVE), NOTHING));
+    let arrived = late(&scene, first);
+    scene.adds(arrived);
+    assert_eq!(scene.money(), (RESERVE.plus(COST), NOTHING));
+    let arrived = late(&scene, second);
+    scene.adds(arrived);
+    assert_eq!(scene.money(), (COST.plus(COST), NOTHING));
+
+    let mut scene = Scene::session().calling(Effect::External, Recovery::Safe);
+    let first = scene.opens("charge");
+    scene.does(Act::Fail(Failed::RetryableUnknown), "charge");
+    scene.opens("charge");
+    scene.does(Act::Fail(Failed::NotDispatched), "charge");
+    scene.does(Act::Doubt, "charge");
+    assert_eq!(scene.money(), (RESERVE, NOTHING));
+    let denied = scene.accepts(scene.body(Act::ResolveForced, "charge"));
+    assert_eq!(denied.money(), (NOTHING, NOTHING));
+    let mut given_up = scene.accepts(scene.body(Act::ResolveGiveUp, "charge"));
+    let arrived = late(&given_up, first);
+    given_up.adds(arrived);
+    assert_eq!(given_up.money(), (COST, NOTHING));
+}
+
+/// Programs that wrote version 1 first counted both. What they let in under their count fits under ours.
+#[test]
+fn what_is_spent_is_never_more_than_it_once_counted() {
+    let mut scene = Scene::session();
+    let started = scene.opens("charge");
+    scene.does(Act::Doubt, "charge");
+    scene.does(Act::ResolveGiveUp, "charge");
+    assert_eq!(scene.state().spent_at_most(), scene.state().spent());
+    let arrived = late(&scene, started);
+    scene.adds(arrived);
+    assert_eq!(scene.state().spent_at_most(), RESERVE.plus(COST));
+    assert_eq!(scene.state().spent(), COST);
+}
+
 #[test]
 fn what_its_executor_reported_does_not_arrive_once_more() {
     for act in [Act::ResolveForced, Act::ResolveGiveUp] {

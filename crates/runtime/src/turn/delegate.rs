@@ -17,7 +17,7 @@ use gesta_core::writ::{ToolPattern, Writ};
 use gesta_store::Draft;
 use serde_json::Value;
 
-use super::{Made, Turn, expression, lapsed};
+use super::{Made, Turn, expression};
 use crate::decide::{self, Decided};
 use crate::delegation::Refused;
 use crate::desk::failing;
@@ -53,7 +53,7 @@ impl Turn<'_> {
         made: &mut Made,
     ) -> Result<(), RunError> {
         let state = draft.state();
-        let may = state.delegable(step, self.now) || lapsed(state, step, self.now);
+        let may = state.delegable(step, self.now) || state.lapsed(step, self.now);
         if !self.may_open || !may || self.handed_before(draft, step)? {
             return Ok(());
         }

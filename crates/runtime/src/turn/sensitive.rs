@@ -69,7 +69,7 @@ impl Turn<'_> {
         (marks, to): (&Marks, &str),
         made: &mut Made,
     ) -> Option<Result<Canon, Failing>> {
-        if marks.is_empty() && !may_hold(value.as_str()) {
+        if marks.is_empty() && !may_hold(value.as_bytes()) {
             return Some(Ok(value.clone()));
         }
         let Ok(mut tree) = serde_json::from_str::<Value>(value.as_str()) else {

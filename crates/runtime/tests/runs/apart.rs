@@ -221,6 +221,14 @@ impl Store for Apart {
         apart!(self, store => store.effects(id))
     }
 
+    async fn reported(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<TrajectoryId>, StoreError> {
+        apart!(self, store => store.reported(after, max))
+    }
+
     async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
         let report = report.clone();
         apart!(self, store => store.drop_effect(&report))

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gesta_core::ids::TrajectoryId;
-use gesta_core::json::Canon;
-use gesta_core::sample::person;
 use gesta_core::writ::Effect;
+use gesta_runtime::Left;
 use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError};
-use gesta_runtime::{Left, jobs};
 use gesta_store::Store;
 use gesta_store::faulty::{Fault, FaultyStore};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::confirm::signal;
 use crate::scene::Scene;
 use crate::stage::{Witness, manifest};
 use crate::stores::on_postgres;
@@ -60,11 +59,7 @@ pub(crate) fn tools(effects: &Witness) -> Catalogue {
 /// The job, with what it waits for.
 pub(crate) async fn submitted(scene: &Scene, number: u8) -> TrajectoryId {
     let trajectory = scene.submit(number, JOB, &[]).await;
-    let key = || "go".parse().unwrap();
-    let (person, nothing) = (person().unwrap(), Canon::null());
-    jobs::signal(&scene.store, trajectory, &person, (key(), key()), &nothing, scene.now())
-        .await
-        .unwrap();
+    signal(scene, trajectory).await;
     trajectory
 }
 

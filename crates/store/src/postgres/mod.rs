@@ -129,6 +129,13 @@ const PUT_EFFECT: &str = "
     INSERT INTO effects (trajectory, digest, at_ms, bytes) VALUES ($1, $2, $3, $4)
     ON CONFLICT (trajectory, digest) DO NOTHING";
 const EFFECTS: &str = "SELECT bytes FROM effects WHERE trajectory = $1 ORDER BY at_ms, digest";
+const REPORTED: &str = "
+    SELECT DISTINCT e.trajectory FROM effects AS e
+    JOIN trajectories AS t ON t.trajectory = e.trajectory
+    WHERE e.trajectory > $1 AND NOT t.held
+        AND (t.status IN ('completed', 'failed', 'cancelled') OR NOT EXISTS (
+            SELECT FROM workers WHERE worker = t.owner AND lease_until >= clock_timestamp()))
+    ORDER BY e.trajectory LIMIT $2";
 const DROP_EFFECT: &str = "DELETE FROM effects WHERE trajectory = $1 AND digest = $2";
 const PUT_BLOB: &str = "
     INSERT INTO blobs AS b (digest, bytes, put_at)
@@ -460,6 +467,16 @@ impl Store for PostgresStore {
     ) -> Result<Vec<Signed<EffectReport>>, StoreError> {
         let found = self.link.query(EFFECTS, &[&trajectory.as_bytes().as_slice()]).await?;
         found.iter().map(rows::effect).collect()
+    }
+
+    async fn reported(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<TrajectoryId>, StoreError> {
+        let after = after.map_or(Vec::new(), |after| after.as_bytes().to_vec());
+        let found = self.link.query(REPORTED, &[&after, &limit(max)]).await?;
+        found.iter().map(rows::trajectory).collect()
     }
 
     async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {

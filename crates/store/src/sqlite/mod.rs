@@ -17,6 +17,7 @@ mod log;
 mod open;
 mod outbox;
 mod readers;
+mod room;
 mod rows;
 mod shares;
 mod writer;
@@ -83,6 +84,13 @@ const PUT_EFFECT: &str = "
     INSERT INTO effects (trajectory, digest, at, bytes) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (trajectory, digest) DO NOTHING";
 const EFFECTS: &str = "SELECT bytes FROM effects WHERE trajectory = ?1 ORDER BY at, digest";
+const REPORTED: &str = "
+    SELECT DISTINCT e.trajectory FROM effects AS e
+    JOIN trajectories AS t ON t.trajectory = e.trajectory
+    WHERE e.trajectory > ?1 AND t.held = 0
+        AND (t.status IN ('completed', 'failed', 'cancelled') OR NOT EXISTS (
+            SELECT 1 FROM workers WHERE worker = t.owner AND lease_until >= ?3))
+    ORDER BY e.trajectory LIMIT ?2";
 const DROP_EFFECT: &str = "DELETE FROM effects WHERE trajectory = ?1 AND digest = ?2";
 const PUT_BLOB: &str = "
     INSERT INTO blobs (digest, bytes, put_at) VALUES (?1, ?2, ?3)
@@ -397,6 +405,23 @@ impl Store for SqliteStore {
             .run(move |db| {
                 db.prepare_cached(EFFECTS)?
                     .query_map([trajectory.as_bytes()], rows::effect)?
+                    .collect()
+            })
+            .await
+    }
+
+    async fn reported(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<TrajectoryId>, StoreError> {
+        let now = (self.clock)();
+        self.readers
+            .run(move |db| {
+                let after = after.map_or_else(Vec::new, |after| after.as_bytes().to_vec());
+                let row = params![after, limit(max), now.0];
+                db.prepare_cached(REPORTED)?
+                    .query_map(row, |row| rows::trajectory_id(row, 0))?
                     .collect()
             })
             .await

@@ -1,0 +1,83 @@
+//! Reports in the inbox that no owner reads: their trajectory has ended, or waits for something else. A worker
+//! that lost its trajectory takes up what it reports itself; what comes from a spool, or from one that died
+//! before it was done, is taken up by whoever looks next.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gesta_core::digest::Digest;
+use gesta_core::ids::TrajectoryId;
+use tokio::task::JoinHandle;
+
+use crate::desk::Shared;
+use crate::effects;
+use crate::error::RunError;
+
+/// How often to look.
+const LOOK: Duration = Duration::from_secs(5);
+/// How many trajectories are asked for at once.
+const PAGE: usize = 64;
+
+/// Reports that are left where they are: no executor signed them, and that was told.
+type Distrusted = BTreeSet<Digest>;
+
+/// Looks at once, and from then on from time to time, for as long as the worker lives.
+pub(crate) async fn begin(shared: &Arc<Shared>) -> JoinHandle<()> {
+    let mut distrusted = Distrusted::new();
+    Box::pin(look(shared, &mut distrusted)).await;
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            look(&shared, &mut distrusted).await;
+        }
+    })
+}
+
+async fn look(shared: &Arc<Shared>, distrusted: &mut Distrusted) {
+    if let Err(error) = take_up(shared, distrusted).await {
+        tracing::warn!(%error, "the inbox cannot be read");
+    }
+}
+
+/// Takes up every report that no owner reads.
+async fn take_up(shared: &Arc<Shared>, distrusted: &mut Distrusted) -> Result<(), RunError> {
+    if shared.may_sign().is_err() || shared.unfit.get().is_some() {
+        return Ok(());
+    }
+    let mut after = None;
+    loop {
+        let page = shared.store.reported(after, PAGE).await?;
+        for trajectory in &page {
+            of_one(shared, *trajectory, distrusted).await?;
+        }
+        if page.len() < PAGE {
+            return Ok(());
+        }
+        after = page.last().copied();
+    }
+}
+
+async fn of_one(
+    shared: &Arc<Shared>,
+    trajectory: TrajectoryId,
+    distrusted: &mut Distrusted,
+) -> Result<(), RunError> {
+    if shared.drivers().contains_key(&trajectory) {
+        return Ok(());
+    }
+    let registry = shared.registry();
+    for report in shared.store.effects(trajectory).await? {
+        let digest = report.digest();
+        if distrusted.contains(&digest) {
+            continue;
+        }
+        if !effects::trusted(&report, registry.as_deref()) {
+            distrusted.insert(digest);
+        } else if let Err(error) = effects::take_up_unread(shared, &report).await {
+            tracing::warn!(%trajectory, step = %report.doc().step, %error, "a report stays in the inbox");
+        }
+    }
+    Ok(())
+}
