@@ -3,13 +3,13 @@
 //! Each trajectory is one append: a store never holds the first half of a job that has ended, which a
 //! worker would take for one that it can go on with. Killed anywhere, the same import goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::Result;
 use gesta_core::digest::EntryId;
-use gesta_core::entry::{Body, Entry, Head};
+use gesta_core::entry::{Body, Entry, EntryError, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::TrajectoryKind;
 use gesta_core::state::State;
@@ -51,7 +51,7 @@ pub(crate) async fn plan(
         planned.push(compare(store, bundle, trajectory).await?);
     }
     for one in planned.iter_mut().filter(|one| one.missing > 0) {
-        one.goes_on = may_go_on(&fold(bundle, one.trajectory, None)?);
+        one.goes_on = may_go_on(&fold(bundle, one.trajectory)?);
     }
     let unended: Vec<TrajectoryId> =
         planned.iter().filter(|one| one.goes_on).map(|one| one.trajectory).collect();
@@ -214,7 +214,7 @@ fn sources_first(planned: Vec<Planned>) -> Vec<Planned> {
     let source: BTreeMap<TrajectoryId, TrajectoryId> =
         planned.iter().filter_map(|one| Some((one.trajectory, one.source?.0))).collect();
     let depth = |one: &Planned| {
-        // A verified bundle has no trajectory that descends from itself.
+        // Whatever is missing was folded before: none of it descends from itself.
         let above = std::iter::successors(Some(one.trajectory), |id| source.get(id).copied());
         above.count()
     };
@@ -223,33 +223,58 @@ fn sources_first(planned: Vec<Planned>) -> Vec<Planned> {
     planned
 }
 
-/// Folds a trajectory of the bundle, a branch on top of its source, up to an entry.
-fn fold(bundle: &Bundle, trajectory: TrajectoryId, until: Option<EntryId>) -> Result<State> {
-    let mut source = None;
-    read(bundle, trajectory, |entry| {
-        if let Body::Branch(branch) = &entry.payload().body {
-            source = Some((branch.source, branch.source_commit));
+/// Folds a trajectory of the bundle, a branch on top of its source.
+fn fold(bundle: &Bundle, trajectory: TrajectoryId) -> Result<State> {
+    let mut state = None::<State>;
+    for (above, until) in lineage(bundle, trajectory)?.into_iter().rev() {
+        let mut next = match state.take() {
+            Some(source) => source.branching(above),
+            None => State::new(above),
+        };
+        let mut illegal = None;
+        read(bundle, above, |entry| {
+            illegal = next.apply(&entry).err();
+            match illegal.is_some() || until == Some(entry.id()) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
+        if let Some(why) = illegal {
+            return Err(altered(&why.to_string()).into());
         }
-        ControlFlow::Break(())
-    })?;
-    let mut state = match source {
-        Some((source, commit)) => fold(bundle, source, Some(commit))?.branching(trajectory),
-        None => State::new(trajectory),
-    };
-    let mut illegal = None;
-    read(bundle, trajectory, |entry| {
-        if let Err(why) = state.apply(&entry) {
-            illegal = Some(why);
-        }
-        match illegal.is_some() || until == Some(entry.id()) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
-    })?;
-    match illegal {
-        Some(why) => Err(changed(&why.to_string()).into()),
-        None => Ok(state),
+        state = Some(next);
     }
+    Ok(state.unwrap_or_else(|| State::new(trajectory)))
+}
+
+/// A trajectory and what it branches from, up to where nothing is above, each with the commit that the one
+/// before it begins at. Nobody has to have verified the bundle: it may go round in circles.
+fn lineage(
+    bundle: &Bundle,
+    trajectory: TrajectoryId,
+) -> Result<Vec<(TrajectoryId, Option<EntryId>)>> {
+    let mut lineage: Vec<(TrajectoryId, Option<EntryId>)> = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut next = Some((trajectory, None));
+    while let Some((above, until)) = next.take() {
+        if !seen.insert(above) {
+            return Err(altered(&format!("{above} branches from itself")).into());
+        }
+        if bundle.expected_head(above).is_none() {
+            let below = lineage.last().map_or(trajectory, |(below, _)| *below);
+            return Err(Problem::new(format!("{below} branches from {above}, which is not here"))
+                .class(Class::Incomplete)
+                .into());
+        }
+        lineage.push((above, until));
+        read(bundle, above, |entry| {
+            if let Body::Branch(branch) = &entry.payload().body {
+                next = Some((branch.source, Some(branch.source_commit)));
+            }
+            ControlFlow::Break(())
+        })?;
+    }
+    Ok(lineage)
 }
 
 fn read(
@@ -262,15 +287,25 @@ fn read(
         .entries(trajectory, &mut |bytes, _| match Entry::from_bytes(bytes) {
             Ok(entry) => each(entry),
             Err(why) => {
-                damaged = Some(why.to_string());
+                damaged = Some(why);
                 ControlFlow::Break(())
             }
         })
         .map_err(|finding| unreadable(&finding))?;
     match damaged {
-        Some(why) => Err(changed(&why).into()),
+        // Nobody has altered what a newer program wrote.
+        Some(why @ EntryError::Version(_)) => {
+            Err(Problem::new(why.to_string()).class(Class::Unreadable).into())
+        }
+        Some(why) => Err(altered(&why.to_string()).into()),
         None => Ok(()),
     }
+}
+
+fn altered(why: &str) -> Problem {
+    Problem::new(format!("the bundle was altered: {why}"))
+        .hint("`gesta-verify FILE --trust TRUST` gives a full report")
+        .class(Class::Tampered)
 }
 
 /// The file is another one than it was when it was verified.

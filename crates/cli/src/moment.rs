@@ -1,8 +1,11 @@
 //! Moments as people read them. All of them are UTC.
 
+use gesta_core::duration::DurationMs;
 use gesta_core::time::UnixMs;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+
+use crate::session::Session;
 
 /// Later than any moment that is meant as one.
 const FOREVER: UnixMs = UnixMs((1 << 53) - 1);
@@ -21,6 +24,14 @@ pub(crate) fn date(at: UnixMs) -> String {
 pub(crate) fn parse(text: &str) -> Result<UnixMs, String> {
     let at: Timestamp = text.parse().map_err(|_| "write it as 2026-11-16T09:30:00Z".to_owned())?;
     u64::try_from(at.as_millisecond()).map(UnixMs).map_err(|_| "it is before 1970".to_owned())
+}
+
+/// The same, or how long ago it was: `7d`.
+pub(crate) fn parse_or_ago(text: &str) -> Result<UnixMs, String> {
+    match text.parse::<DurationMs>() {
+        Ok(ago) => Ok(UnixMs(Session::now().0.saturating_sub(ago.ms()))),
+        Err(_) => parse(text).map_err(|why| format!("{why}, or as how long ago it was: `7d`")),
+    }
 }
 
 /// `09:30:00.250`.

@@ -8,7 +8,7 @@ use gesta_core::digest::EntryId;
 use gesta_core::document::{ApprovalStatement, ApprovalVerdict};
 use gesta_core::entry::{Author, Body, Entry};
 use gesta_core::ids::{Principal, StepId, TrajectoryId};
-use gesta_core::keys::PrivateKey;
+use gesta_core::keys::{KeyId, PrivateKey};
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::Status;
 use gesta_core::time::UnixMs;
@@ -71,7 +71,10 @@ pub async fn speak(
             if asks.deadline < now {
                 return Err(RunError::AskedInVain { trajectory, step: (*step).clone() });
             }
-            if asks.approvers.contains(&key.id()) {
+            // A quorum is of people: another key of somebody who has spoken adds nobody.
+            let has_name = |key: &KeyId| keys.get(key).is_some_and(|known| known.name == name);
+            let agrees = *verdict == ApprovalVerdict::Approve;
+            if asks.approvers.iter().any(|other| *other == key.id() || agrees && has_name(other)) {
                 return Err(RunError::SpokenTwice(name.clone()));
             }
             let statement = Signed::sign(

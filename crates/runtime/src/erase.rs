@@ -40,7 +40,7 @@ struct Seen {
 
 impl Follow for Seen {
     fn follow(&mut self, entry: &Entry) {
-        self.sensitive = self.sensitive || std::str::from_utf8(entry.bytes()).is_ok_and(may_hold);
+        self.sensitive = self.sensitive || may_hold(entry.bytes());
         match &entry.payload().body {
             Body::Delegation(delegation) => self.children.push(delegation.child),
             Body::Erased(erased) => self.erased = Some((erased.what, entry.seq())),

@@ -183,7 +183,7 @@ impl Follow for Facts {
             Body::Attempt(_) => self.fruitless + 1,
             _ => 0,
         };
-        self.sensitive = self.sensitive || std::str::from_utf8(entry.bytes()).is_ok_and(may_hold);
+        self.sensitive = self.sensitive || may_hold(entry.bytes());
         match &entry.payload().body {
             Body::Root(root) => match &root.purpose {
                 Purpose::Job(mandate) | Purpose::Session(mandate) => {

@@ -192,7 +192,7 @@ impl Safe {
     /// A value with every commitment in it opened, and the opened values by their JSON pointers.
     pub async fn open(&self, value: &Canon) -> Result<(Canon, BTreeMap<String, Value>), RunError> {
         let mut opened = BTreeMap::new();
-        if !may_hold(value.as_str()) {
+        if !may_hold(value.as_bytes()) {
             return Ok((value.clone(), opened));
         }
         let mut tree: Value = read(value)?;

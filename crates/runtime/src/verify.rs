@@ -127,7 +127,7 @@ async fn once(desk: &Desk, question: &Question, generation: u64) -> Result<(bool
 async fn opened(desk: &Desk, value: &Canon) -> Result<Canon, String> {
     match desk.safe() {
         Some(safe) => safe.open(value).await.map(|(value, _)| value).map_err(|e| e.to_string()),
-        None if may_hold(value.as_str()) => Err("the data key is not at hand".to_owned()),
+        None if may_hold(value.as_bytes()) => Err("the data key is not at hand".to_owned()),
         None => Ok(value.clone()),
     }
 }

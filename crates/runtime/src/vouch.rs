@@ -7,8 +7,10 @@
 //! here signs one before everything that it follows was checked. So a worker that takes over checks the
 //! newest decision and what comes after it, however long the history is.
 //!
-//! Writs and approvals are not asked about here: they are whenever something is decided.
+//! Writs are not asked about here, nor whose consent counts: they are whenever something is decided. But
+//! a denial ends the matter as it stands, so it has to be by somebody who may deny.
 
+use gesta_core::document::ApprovalVerdict;
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::state::State;
@@ -113,6 +115,9 @@ fn genuine(entry: &Entry, registry: Option<&State>) -> Result<(), RunError> {
             return Err(refuse(Class::Tampered, "signature", why));
         }
         let (Needs::Role(roles), Some(registry)) = (needs, registry) else { continue };
+        if consents(&payload.body) {
+            continue;
+        }
         // A key that was revoked later signed this before, as far as the chain says.
         let keys = registry.registry().keys();
         let known = keys.check_seen(key, roles, None, payload.at, Some(payload.at));
@@ -123,6 +128,11 @@ fn genuine(entry: &Entry, registry: Option<&State>) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Whether somebody agrees to something: a yes that does not count changes nothing.
+fn consents(body: &Body) -> bool {
+    matches!(body, Body::Approval(said) if said.statement.doc().verdict == ApprovalVerdict::Approve)
+}
+
 fn relied_on(body: &Body) -> bool {
     matches!(
         body,
@@ -131,6 +141,7 @@ fn relied_on(body: &Body) -> bool {
             | Body::Failure(_)
             | Body::Rejection(_)
             | Body::PendingApproval(_)
+            | Body::Approval(_)
             | Body::Delegation(_)
             | Body::Resolution(_)
             | Body::LateEffect(_)

@@ -52,7 +52,7 @@ Examples:
   gesta replay t_4f2a --until 17 --world
   gesta replay t_4f2a --confirm
   gesta replay --all --bundle refund.gesta
-  gesta replay --all --since 2026-11-09T00:00:00Z --policy stricter.cedar
+  gesta replay --all --since 7d --policy stricter.cedar
   gesta replay --all --tools gesta.next.toml --json | jq .otherwise")]
 pub(crate) struct Arguments {
     /// The trajectories
@@ -61,11 +61,11 @@ pub(crate) struct Arguments {
     /// Every trajectory of the store
     #[arg(long, conflicts_with = "trajectories")]
     all: bool,
-    /// Of all, those that began at this time or later: 2026-11-16T09:30:00Z
-    #[arg(long, value_name = "TIME", value_parser = moment::parse, requires = "all")]
+    /// Of all, those that began at this time or later: 2026-11-16T09:30:00Z, or 7d for so long ago
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_or_ago, requires = "all")]
     since: Option<UnixMs>,
     /// Of all, those that began before this time
-    #[arg(long, value_name = "TIME", value_parser = moment::parse, requires = "all")]
+    #[arg(long, value_name = "TIME", value_parser = moment::parse_or_ago, requires = "all")]
     before: Option<UnixMs>,
     /// The last entry to replay, by its number
     #[arg(long, value_name = "SEQ", conflicts_with = "all")]

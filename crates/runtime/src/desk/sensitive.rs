@@ -35,7 +35,7 @@ impl Desk {
     /// The arguments of a call with every commitment opened. Nothing is sent unless all of them open.
     pub(crate) async fn open_sensitive(&self, proposal: &Proposal) -> Result<Opened, Failing> {
         let args = proposal.args.clone();
-        if !may_hold(args.as_str()) {
+        if !may_hold(args.as_bytes()) {
             return Ok(Opened { args, veil: Arc::default(), unfit: None });
         }
         let refused = |why: String| failing("gate_data_key", &why);

@@ -15,6 +15,7 @@ use crate::facts::Facts;
 use crate::home::Home;
 use crate::in_force::InForce;
 use crate::rules::Rules;
+use crate::vault::Held;
 use crate::verify::{self, Question};
 
 /// Looks at everything that a trajectory has changed and that this place's tools say how to look at.
@@ -40,6 +41,12 @@ pub async fn confirm(home: &Home, trajectory: TrajectoryId) -> Result<Vec<Check>
     }
     let claimed = (0, chain.state().attempt(), in_force);
     let desk = Arc::new(Desk::new(Arc::new(shared), claimed, chain.state(), mandate));
+    // A verifier compares with what was sent, so it takes the data key; without it nothing can be told.
+    if let (true, Some(vault)) = (chain.view().sensitive(), &home.vault)
+        && let Held::Safe(safe) = vault.held(vault.family(trajectory).await?).await?
+    {
+        desk.take_safe(safe);
+    }
     let mut checks = Vec::new();
     for (resource, changed) in chain.view().changed() {
         let rule = rules.get(&changed.proposal.tool).and_then(|rules| rules.verify(resource));

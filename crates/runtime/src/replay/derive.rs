@@ -517,7 +517,13 @@ fn rehearsed(entry: &Entry, body: Body) -> Rehearsed {
     Rehearsed { at: payload.at, by: payload.by.clone(), body }
 }
 
-fn compared(entry: &Entry, written: Option<Rehearsed>) -> Derived {
+fn compared(entry: &Entry, mut written: Option<Rehearsed>) -> Derived {
+    // Which program wrote an entry is a fact about then: a newer one derives what an older one wrote.
+    if let (Body::Commit(was), Some(Rehearsed { body: Body::Commit(is), .. })) =
+        (&entry.payload().body, &mut written)
+    {
+        is.compiler.clone_from(&was.compiler);
+    }
     match Divergence::between(entry, written) {
         None => Derived::Same,
         Some(divergence) => Derived::Other(divergence),

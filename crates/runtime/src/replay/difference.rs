@@ -77,9 +77,10 @@ fn first(one: &Value, other: &Value, pointer: &mut String) -> (Option<Value>, Op
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
             let mut keys: Vec<&String> = one.keys().chain(other.keys()).collect();
-            keys.sort_unstable();
+            // What was asked for tells more than the digests of it that decisions and permits name. Apart from
+            // that, what is signed differs before its signature does.
+            keys.sort_unstable_by_key(|key| (!matches!(key.as_str(), "proposal" | "task"), *key));
             keys.dedup();
-            // What is signed differs before its signature does.
             for key in keys {
                 match (one.get(key), other.get(key)) {
                     (Some(one), Some(other)) if one == other => {}

@@ -13,23 +13,23 @@ use gesta_core::writ::Effect;
 use gesta_runtime::tools::{
     Catalogue, Change, FunctionCall, FunctionError, Manifest, VerifierDeclaration, Verify,
 };
-use gesta_runtime::{Left, RunError, jobs};
+use gesta_runtime::{Home, Left, RunError, jobs, replay};
 use gesta_store::ParkedListing;
 use serde_json::{Value, json};
 
-use crate::scene::Scene;
+use crate::scene::{REGISTRY, Scene};
 use crate::stage::{Ran, Witness, manifest};
 
 /// Documents outside: their text by name, and whether they can be looked at.
 #[derive(Clone, Default)]
-struct Outside {
+pub(crate) struct Outside {
     documents: Arc<Mutex<BTreeMap<String, String>>>,
     gone: Arc<Mutex<bool>>,
     looks: Witness,
 }
 
 impl Outside {
-    fn put(&self, name: &str, text: &str) {
+    pub(crate) fn put(&self, name: &str, text: &str) {
         self.documents.lock().unwrap().insert(name.to_owned(), text.to_owned());
     }
 
@@ -42,7 +42,7 @@ fn args(call: &FunctionCall) -> Value {
     serde_json::from_str(call.args.as_str()).unwrap()
 }
 
-fn write(confirm: Option<ConfirmationMode>) -> Manifest {
+pub(crate) fn write(confirm: Option<ConfirmationMode>) -> Manifest {
     let mut write = manifest("write", Effect::Write);
     write.changes = vec![Change {
         type_: "document".parse().unwrap(),
@@ -60,7 +60,7 @@ fn write(confirm: Option<ConfirmationMode>) -> Manifest {
     write
 }
 
-fn tools(outside: &Outside, write: Manifest) -> Catalogue {
+pub(crate) fn tools(outside: &Outside, write: Manifest) -> Catalogue {
     let (written, read) = (outside.clone(), outside.clone());
     let library = VerifierDeclaration {
         file: None,
@@ -98,7 +98,7 @@ fn tools(outside: &Outside, write: Manifest) -> Catalogue {
 }
 
 /// Two documents, a wait, and steps that use one of them through another step.
-const JOB: &str = r#"
+pub(crate) const JOB: &str = r#"
 job: documents
 steps:
   - { id: a, tool: write, args: { name: a, text: one } }
@@ -114,13 +114,17 @@ async fn waiting(outside: &Outside, job: &str, write: Manifest) -> (Scene, Traje
     let scene = Scene::new(tools(outside, write)).await;
     let trajectory = scene.submit(1, job, &[]).await;
     assert_eq!(scene.drive(trajectory).await, Left::Parked);
+    signal(&scene, trajectory).await;
+    (scene, trajectory)
+}
+
+/// What the job waits for.
+pub(crate) async fn signal(scene: &Scene, trajectory: TrajectoryId) {
     let key = || "go".parse().unwrap();
-    let person = person().unwrap();
-    let signal = (key(), key());
-    jobs::signal(&scene.store, trajectory, &person, signal, &Canon::null(), scene.now())
+    let (person, nothing) = (person().unwrap(), Canon::null());
+    jobs::signal(&scene.store, trajectory, &person, (key(), key()), &nothing, scene.now())
         .await
         .unwrap();
-    (scene, trajectory)
 }
 
 /// A step, its mode, and the verdict about each resource.
@@ -323,4 +327,29 @@ steps:
     jobs::confirm(&scene.store, trajectory, &person, Some(&seen), scene.now()).await.unwrap();
     assert_eq!(scene.drive(trajectory).await, Left::Ended, "a person's word is about the resource");
     assert_eq!(outside.looks.total(), 1);
+}
+
+/// Whoever replays may ask the verifiers too: nothing is added, and nothing is made of what they say.
+#[tokio::test(start_paused = true)]
+async fn a_replay_can_ask_whether_the_outside_still_agrees() {
+    let outside = Outside::default();
+    let (scene, trajectory) = waiting(&outside, JOB, write(None)).await;
+    let (store, catalogue) = (Arc::clone(&scene.store), Arc::clone(&scene.catalogue));
+    let home = Home::new(store, catalogue, REGISTRY, scene.options.clone()).unwrap();
+    let asked = async || {
+        let checks = replay::confirm(&home, trajectory).await.unwrap();
+        let told = checks.into_iter().map(|check| (check.resource.to_string(), check.verdict));
+        told.collect::<Vec<_>>()
+    };
+    let of = |a, b| vec![("document/a".to_owned(), a), ("document/b".to_owned(), b)];
+    let before = scene.store.trajectory(trajectory).await.unwrap().unwrap().head;
+    assert_eq!(asked().await, of(Agrees, Agrees));
+    outside.put("b", "changed by somebody");
+    assert_eq!(asked().await, of(Agrees, Mismatch));
+    outside.unreachable(true);
+    assert_eq!(asked().await, of(Unknown, Unknown));
+    assert_eq!(scene.store.trajectory(trajectory).await.unwrap().unwrap().head, before);
+    // What has not begun has changed nothing, and cannot be asked about.
+    let nobody = replay::confirm(&home, TrajectoryId::from_bytes([9; 16])).await;
+    assert!(nobody.is_err(), "{nobody:?}");
 }

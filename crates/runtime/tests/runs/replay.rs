@@ -1,23 +1,26 @@
 //! Replays: what was written by other rules is found, and other rules tell what they would change. That
 //! honest chains replay is asked of every run in these tests, and of every history of the simulation.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gesta_core::amounts::Amounts;
-use gesta_core::body::{Attempt, Commit, Origin};
+use gesta_core::amounts::{Amounts, Budget};
+use gesta_core::body::{Attempt, BranchMode, Commit, Origin};
 use gesta_core::content::Content;
 use gesta_core::digest::Digest;
 use gesta_core::document::{Environment, Outcome, Verdict};
 use gesta_core::entry::{Author, Body};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
+use gesta_core::keys::PrivateKey;
 use gesta_core::world::Delta;
 use gesta_core::writ::Effect;
 use gesta_policy::PolicyFile;
 use gesta_runtime::replay::{Asked, Library, Report, Session, WhatIf, replay};
 use gesta_runtime::tools::{Catalogue, Change, FunctionCall, FunctionError};
-use gesta_runtime::{COMPILER, Left, RunError};
-use gesta_store::Chain;
+use gesta_runtime::{At, BranchOrder, COMPILER, Gesta, Keys, Left, RunError};
+use gesta_store::memory::MemoryStore;
+use gesta_store::{Chain, Store, clock};
 use serde_json::{Value, json};
 
 use crate::scene::Scene;
@@ -244,4 +247,40 @@ async fn a_guardian_that_looked_away_is_found() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// A branch begins on top of its source: what it inherits, what it takes over and what it does itself follow
+/// from both chains.
+#[tokio::test]
+async fn a_branch_is_derived_on_top_of_its_source() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock::system()));
+    let key = |seed| PrivateKey::from_seed(&[seed; 32]);
+    let keys = Keys { owner: key(1), worker: key(2), sealer: None };
+    let gesta = Gesta::open(Arc::clone(&store), keys, paying()).await.unwrap();
+    let all = "@id(\"all\") permit (principal, action, resource);";
+    let gesta = gesta.governed_by(all).await.unwrap();
+    let compiled = gesta_runtime::job::load("job.yaml", JOB, gesta.tools()).unwrap();
+    let source = gesta.submit(&compiled, &[], None).await.unwrap();
+    gesta.run(source).await.unwrap();
+    let order = BranchOrder {
+        source,
+        at: At::Step("one".parse().unwrap()),
+        mode: BranchMode::Recorded,
+        note: "again",
+        plan: None,
+        edits: &[],
+        input: &BTreeMap::new(),
+        budget: Budget::default(),
+        key: None,
+    };
+    let branch = gesta.branch(&order).await.unwrap();
+    gesta.run(branch).await.unwrap();
+    let mut library = Library::new(Arc::clone(&store));
+    let asked = Asked::default();
+    let (report, state) = replay(&mut library, branch, &asked, &mut |_| ()).await.unwrap();
+    assert_eq!(report.session, Session::Complete);
+    assert_eq!(report.run_hash, Some(report.replay_hash));
+    // `two` was taken over and not called; both payments are in the world.
+    assert_eq!((report.derived.get("commit"), report.derived.get("started")), (Some(&2), None));
+    assert_eq!(state.world().iter().count(), 2);
 }

@@ -11,6 +11,7 @@ use gesta_core::keys::PrivateKey;
 use gesta_core::sensitive::Commitment;
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Effect;
+use gesta_runtime::replay::{Asked, Library, Session, replay};
 use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError, Manifest};
 use gesta_runtime::{Gesta, Keys, RunError, Vault, erase, job};
 use gesta_store::clock;
@@ -178,4 +179,33 @@ async fn salts_come_from_where_they_are_drawn() {
         *seen.entry(commitments[0]).or_insert(0) += 1;
     }
     assert_eq!(seen.into_values().max(), Some(2));
+}
+
+/// Nobody can derive what random salts went into: commitments are taken from the record, and counted. With the
+/// key or without, before and after it is destroyed, everything else is derived as it was.
+#[tokio::test]
+async fn a_replay_takes_commitments_as_they_are_and_says_when_the_values_are_gone() {
+    let (store, data_keys) = place();
+    let gesta = gesta(&store, &data_keys).await;
+    let compiled = job::load("job.yaml", JOB, gesta.tools()).unwrap();
+    let id = gesta.submit(&compiled, &[("mail", "bob@example.org")], None).await.unwrap();
+    gesta.run(id).await.unwrap();
+    let replayed = async || {
+        let mut library = Library::new(Arc::clone(&store));
+        replay(&mut library, id, &Asked::default(), &mut |_| ()).await.unwrap().0
+    };
+    let before = replayed().await;
+    assert_eq!(before.session, Session::Complete);
+    // The input is handed on as it is; only the literal was committed to on the way.
+    assert_eq!((before.committed, before.erased), (1, false));
+    assert_eq!(before.run_hash, Some(before.replay_hash));
+
+    let vault = Vault::new(Arc::clone(&store), Arc::clone(&data_keys) as _);
+    let (by, now) = ("owner".parse().unwrap(), UnixMs(4_000_000_000_000));
+    erase(&store, &vault, (id, false), (&by, "because"), now).await.unwrap();
+    let after = replayed().await;
+    assert_eq!((&after.session, after.committed, after.erased), (&Session::Complete, 1, true));
+    assert_eq!((after.run_hash, after.replay_hash), (before.run_hash, before.replay_hash));
+    assert_eq!(after.derived, before.derived);
+    assert_eq!(after.given.get("erased"), Some(&1));
 }

@@ -22,9 +22,11 @@ use gesta_store::faulty::{Fault, FaultyStore};
 use gesta_store::{Chain, ParkedListing, Store};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::scene::{REGISTRY, Scene, policies};
 use crate::stage::{Ran, manifest};
+use crate::stores::on_postgres;
 
 /// What tools did, in order.
 #[derive(Clone, Default)]
@@ -95,6 +97,11 @@ fn tools(diary: &Diary, unbook: Manifest) -> CatalogueBuilder {
         })
 }
 
+/// The tools, for whoever does not look at what they did.
+pub(crate) fn trip_tools() -> Catalogue {
+    tools(&Diary::default(), unbook()).build().unwrap()
+}
+
 fn unbook() -> Manifest {
     let mut unbook = manifest("unbook", Effect::External);
     unbook.changes = room(true);
@@ -102,7 +109,7 @@ fn unbook() -> Manifest {
 }
 
 /// Three bookings, one of them in a fan-out of two, then a failure.
-const TRIP: &str = r#"
+pub(crate) const TRIP: &str = r#"
 job: trip
 on_failure: compensate
 parallel: 1
@@ -378,12 +385,14 @@ async fn an_undo_of_unknown_outcome_is_recovered_as_its_tool_says() {
 }
 
 /// Runs the trip with one worker whose writes fail as told, and then with others until it has ended.
-async fn with_failing_writes(fault: Fault, first: u64, burst: u64) -> u64 {
+async fn with_failing_writes(
+    scene: &Scene,
+    number: u8,
+    (fault, first, burst): (Fault, u64, u64),
+) -> u64 {
     let diary = Diary::default();
-    let mut keyed = unbook();
-    keyed.recovery = Recovery::KeyedConcurrent;
-    let scene = Scene::new(tools(&diary, keyed).build().unwrap()).await;
-    let trajectory = scene.submit(1, TRIP, &[]).await;
+    let scene = scene.with_tools(keyed_tools(&diary));
+    let trajectory = scene.submit(number, TRIP, &[]).await;
     let faulty = Arc::new(FaultyStore::new(
         Arc::clone(&scene.store),
         Box::new(move |write| (write >= first && write < first + burst).then_some(fault)),
@@ -394,7 +403,11 @@ async fn with_failing_writes(fault: Fault, first: u64, burst: u64) -> u64 {
         if ended {
             break;
         }
+        // Whoever comes next waits for the lease of the one who gave up, or is told of its death.
         tokio::time::advance(Duration::from_millis(scene.options.lease_ms + 1)).await;
+        for row in scene.store.workers().await.unwrap() {
+            scene.store.retire(&row.worker).await.unwrap();
+        }
         ended = drive_on(&scene, Arc::clone(&scene.store), trajectory).await;
     }
     let ran = scene.ran(trajectory).await;
@@ -412,14 +425,41 @@ async fn drive_on(scene: &Scene, store: Arc<dyn Store>, trajectory: TrajectoryId
     matches!(worker.run_one(trajectory, stopped).await, Ok(Left::Ended))
 }
 
+fn keyed_tools(diary: &Diary) -> Catalogue {
+    let mut keyed = unbook();
+    keyed.recovery = Recovery::KeyedConcurrent;
+    tools(diary, keyed).build().unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_write_of_a_rollback_may_fail_in_both_ways() {
-    let writes = with_failing_writes(Fault::Lost, u64::MAX, 0).await;
+    let scene = async || Scene::new(keyed_tools(&Diary::default())).await;
+    let writes = with_failing_writes(&scene().await, 1, (Fault::Lost, u64::MAX, 0)).await;
     assert!(writes > 12, "{writes}");
     for fault in [Fault::Lost, Fault::Unanswered] {
         for first in 0..writes {
-            with_failing_writes(fault, first, 1).await;
-            with_failing_writes(fault, first, 12).await;
+            with_failing_writes(&scene().await, 1, (fault, first, 1)).await;
+            with_failing_writes(&scene().await, 1, (fault, first, 12)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_write_of_a_rollback_may_fail_in_both_ways_on_postgres() {
+    let started = Instant::now();
+    let scene =
+        Scene::on(on_postgres(started).await, keyed_tools(&Diary::default()), started).await;
+    let mut number = 0;
+    let mut run = async |how| {
+        number += 1;
+        with_failing_writes(&scene, number, how).await
+    };
+    let writes = run((Fault::Lost, u64::MAX, 0)).await;
+    assert!(writes > 12, "{writes}");
+    for fault in [Fault::Lost, Fault::Unanswered] {
+        for first in 0..writes {
+            // More than an append is sent again, now and then: a server takes its time.
+            run((fault, first, if first % 3 == 0 { 12 } else { 1 })).await;
         }
     }
 }

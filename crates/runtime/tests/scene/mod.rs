@@ -114,7 +114,7 @@ fn forever() -> Window {
     Window { not_before: UnixMs(0), not_after: UnixMs::LAST }
 }
 
-fn worker_trust() -> TrustedKey {
+pub(crate) fn worker_trust() -> TrustedKey {
     TrustedKey {
         key: Scene::worker_key().id(),
         name: "worker".to_owned(),

@@ -306,6 +306,14 @@ impl Store for Hostile {
         self.read(self.inner.effects(id)).await
     }
 
+    async fn reported(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<TrajectoryId>, StoreError> {
+        self.read(self.inner.reported(after, max)).await
+    }
+
     async fn drop_effect(&self, report: &Signed<EffectReport>) -> Result<(), StoreError> {
         self.read(self.inner.drop_effect(report)).await
     }

@@ -160,14 +160,14 @@ impl Comparing<'_> {
             self.lacks(parent, result.at.seq, "child head", result.child);
             return;
         };
-        let closing = child.closing.iter().find(|closing| closing.head == says.head);
-        let differs = match closing {
-            Some(closing) if closing == says => {
+        let found = child.closing.iter().find(|found| found.closing.head == says.head);
+        let differs = match found {
+            Some(found) if found.is(says) => {
                 self.across.links += 1;
                 return;
             }
-            Some(closing) if closing.end != says.end => "end",
-            Some(closing) if closing.spent != says.spent => "spending",
+            Some(found) if found.closing.end != says.end => "end",
+            Some(found) if !found.spent(says.spent) => "spending",
             Some(_) => "answer",
             None if !child.is_sound() => {
                 self.lacks(parent, result.at.seq, "child head", result.child);

@@ -50,7 +50,7 @@ pub(super) struct Examined {
     /// The heads of other chains at which something of this one had reached them.
     pub(super) delivered: Vec<Named>,
     /// For a child: its last entries, from the one that ended it on.
-    pub(super) closing: Vec<Closing>,
+    pub(super) closing: Vec<Found>,
     /// For a registry: what it says, and its ids.
     pub(super) registry: Option<(Registry, Vec<EntryId>)>,
     /// The sensitive values that it commits to.
@@ -121,6 +121,26 @@ pub(super) struct Closing {
     pub(super) spent: Amounts,
     /// The digest of the answer, if it completed.
     pub(super) answer: Option<Digest>,
+}
+
+/// What a child was found to have come to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) closing: Closing,
+    /// What it has spent, as programs counted it that wrote version 1 first.
+    pub(super) at_most: Amounts,
+}
+
+impl Found {
+    /// Whether its parent may say so.
+    pub(super) fn is(&self, says: &Closing) -> bool {
+        self.spent(says.spent) && *says == Closing { spent: says.spent, ..self.closing }
+    }
+
+    /// Whether its parent may say that it has spent this.
+    pub(super) fn spent(&self, says: Amounts) -> bool {
+        says == self.closing.spent || says == self.at_most
+    }
 }
 
 impl Closing {
@@ -438,7 +458,8 @@ impl<'a> Notes<'a> {
         examined.ended = state.ended().is_some();
         if let Some(end) = state.ended().filter(|_| self.is_child) {
             let (spent, answer) = (state.spent(), self.answer);
-            examined.closing.push(Closing { head: at, end, spent, answer });
+            let closing = Closing { head: at, end, spent, answer };
+            examined.closing.push(Found { closing, at_most: state.spent_at_most() });
         }
     }
 

@@ -23,8 +23,8 @@ pub(super) struct Committed {
 impl Committed {
     pub(super) fn note(&mut self, entry: &Entry) {
         self.erased |= matches!(entry.payload().body, Body::Erased(_));
-        let Some(text) = std::str::from_utf8(entry.bytes()).ok().filter(|text| may_hold(text))
-        else {
+        let held = Some(entry.bytes()).filter(|bytes| may_hold(bytes));
+        let Some(text) = held.and_then(|bytes| std::str::from_utf8(bytes).ok()) else {
             return;
         };
         let value: Value = serde_json::from_str(text).unwrap_or_default();

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroUsize;
 
+use gesta_core::amounts::Amounts;
+use gesta_core::state::State;
 use gesta_core::trust::TrustRoot;
 use gesta_core::verification::Class;
 use gesta_verify::bundle::Bundle;
@@ -35,6 +37,25 @@ fn a_revocation_does_not_reach_back() {
     let twists = scene::Twists { revoke_writ: true, revoke_later: true, ..Default::default() };
     let report = report(Scene::with(&twists).bundle());
     assert_eq!(report.verdict, Verdict::Sound, "{report}");
+}
+
+/// What a child used is what it cost, and what programs said that counted a late effect twice still holds;
+/// nothing else does.
+#[test]
+fn a_late_effect_may_have_been_counted_twice() {
+    let with = |says: fn(&State) -> Amounts| {
+        let twists = scene::Twists { late_child: Some(says), ..Default::default() };
+        report(Scene::with(&twists).bundle())
+    };
+    for says in [State::spent, State::spent_at_most] {
+        let report = with(says);
+        assert_eq!(report.verdict, Verdict::Sound, "{report}");
+    }
+    let other = with(|child| child.spent().plus(Amounts { tokens: 1, ..Amounts::default() }));
+    let found = other.first().map(|it| (it.class, it.code, it.what.clone()));
+    let (class, code, message) = found.unwrap();
+    assert_eq!((class, code), (Class::Tampered, "delegation_result"));
+    assert!(message.ends_with("came to another spending"), "{message}");
 }
 
 #[test]

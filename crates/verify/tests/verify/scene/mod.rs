@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use gesta_core::amounts::Amounts;
 use gesta_core::body::{
     Branch, BranchMode, DelegatedBy, Mandate, Plan, PlanStep, Purpose, RegistryHead, StepKind,
 };
@@ -104,6 +105,8 @@ pub(crate) struct Twists {
     pub(crate) foreign_delegation_head: bool,
     /// The parent says that the child used nothing.
     pub(crate) free_child: bool,
+    /// A call of the child is given up and arrives late, and the parent says that it used so much.
+    pub(crate) late_child: Option<fn(&State) -> Amounts>,
     /// The child begins under a writ that nobody delegated.
     pub(crate) other_writ: bool,
     /// The child does not say who delegated to it.
@@ -273,6 +276,7 @@ fn job_and_child(cast: &Cast, registry: Head, twists: &Twists) -> (Chain, Chain)
         result.end = child.state.ended().unwrap();
         result.head = end;
         result.spent = if twists.free_child { Default::default() } else { child.state.spent() };
+        result.spent = twists.late_child.map_or(result.spent, |says| says(&child.state));
         Body::DelegationResult(result)
     });
     job.act(cast, Act::Complete, "");
@@ -305,6 +309,12 @@ fn child(
     chain.act(cast, Act::Attempt, "");
     chain.act(cast, Act::Start, "look");
     chain.act(cast, Act::CommitEffect, "look");
+    if twists.late_child.is_some() {
+        for act in [Act::Start, Act::Doubt, Act::ResolveGiveUp] {
+            chain.act(cast, act, "pay");
+        }
+        chain.act(cast, Act::LateEffect, "");
+    }
     chain.act(cast, Act::Complete, "");
     chain
 }

@@ -124,6 +124,11 @@ fn changed_lines() -> Vec<Case> {
             lines(JOB, true, |l| edited(&mut l[2], "/v", |value| *value = 2.into())),
             (Unreadable, "future_version", Some(JOB), Some(2)),
         ),
+        case(
+            "unknown-kind",
+            lines(JOB, true, |l| edited(&mut l[2], "/kind", |kind| *kind = "foresight".into())),
+            at("not_an_entry", 2),
+        ),
         case("non-canonical", lines(JOB, true, |l| l[2].insert(1, b' ')), at("not_canonical", 2)),
         case(
             "unknown-field",
