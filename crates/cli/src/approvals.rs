@@ -12,6 +12,7 @@ use gesta_core::json::Canon;
 use gesta_core::policy::{Answer, Deciding};
 use gesta_core::projection::ParkedOn;
 use gesta_core::time::UnixMs;
+use gesta_core::trust::{Keyring, Role};
 use gesta_core::writ::Effect;
 use gesta_runtime::tools::Catalogue;
 use gesta_runtime::{Foreseen, foreseen};
@@ -45,8 +46,8 @@ pub(crate) struct Asked {
     pub(crate) policies: Vec<Deciding>,
     pub(crate) channels: Vec<Channel>,
     pub(crate) quorum: u64,
-    /// Who has approved, by name.
-    pub(crate) approved: Vec<Principal>,
+    /// Whose approval counts so far, by the names that the registry has for their keys.
+    pub(crate) approved: Vec<String>,
     pub(crate) asked_at: UnixMs,
     pub(crate) deadline: UnixMs,
     /// The entry that asks: what an approval is signed over.
@@ -58,11 +59,11 @@ pub(crate) struct Asked {
 pub(crate) async fn list(
     store: &Arc<dyn Store>,
     trajectory: Option<TrajectoryId>,
-    catalogue: Option<&Catalogue>,
+    (catalogue, keys): (Option<&Catalogue>, &Keyring),
 ) -> Result<Vec<Asked>> {
     let mut asked = Vec::new();
     for row in parked(store, ParkedOn::Approval, trajectory).await? {
-        asked.extend(read(store, &row, catalogue).await?);
+        asked.extend(read(store, &row, (catalogue, keys)).await?);
     }
     Ok(asked)
 }
@@ -70,7 +71,7 @@ pub(crate) async fn list(
 async fn read(
     store: &Arc<dyn Store>,
     row: &ParkedRow,
-    catalogue: Option<&Catalogue>,
+    (catalogue, keys): (Option<&Catalogue>, &Keyring),
 ) -> Result<Option<Asked>> {
     let (trajectory, step) = (row.trajectory, &row.parked.step);
     let chain = Chain::load(Arc::clone(store), trajectory).await?;
@@ -113,7 +114,12 @@ async fn read(
             Body::Approval(approval) => {
                 let said = approval.statement.doc();
                 if let Some(asked) = asked.as_mut().filter(|asked| asked.pending == said.pending) {
-                    asked.approved.push(said.approver.clone());
+                    let (roles, tenant, at) =
+                        ([Role::Approver], state.tenant(), entry.payload().at);
+                    let counts = approval.statement.verifies()
+                        && keys.check(said.key, &roles, tenant, at).is_ok();
+                    let name = keys.get(&said.key).filter(|_| counts).map(|key| key.name.clone());
+                    asked.approved.extend(name);
                 }
             }
             _ => {}

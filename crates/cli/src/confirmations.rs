@@ -1,5 +1,6 @@
 //! What verifiers found that a person must confirm, read from the chain; and how often they found what.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -62,36 +63,82 @@ fn doubtful(body: &Confirmation) -> Vec<Check> {
     doubtful.cloned().collect()
 }
 
-/// How often verifiers found what, and how often a person confirmed it.
+/// How often verifiers found what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Counts {
+pub(crate) struct Verdicts {
     pub(crate) ok: u64,
     pub(crate) mismatch: u64,
     pub(crate) unknown: u64,
+}
+
+impl Verdicts {
+    fn see(&mut self, check: &Check) {
+        let count = match check.verdict {
+            CheckVerdict::Ok => &mut self.ok,
+            CheckVerdict::Mismatch => &mut self.mismatch,
+            CheckVerdict::Unknown => &mut self.unknown,
+        };
+        *count += 1;
+    }
+}
+
+/// What each verifier has found, and how often a person confirmed it.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Tally {
+    pub(crate) verifiers: BTreeMap<String, Verdicts>,
     pub(crate) by_person: u64,
+}
+
+/// That of one job, or of every trajectory that is not archived.
+pub(crate) async fn tally(
+    store: &Arc<dyn Store>,
+    trajectory: Option<TrajectoryId>,
+) -> Result<Tally> {
+    let asked = match trajectory {
+        Some(trajectory) => vec![trajectory],
+        None => {
+            let rows = chains::all(store).await?.into_iter();
+            rows.filter(|row| row.archived.is_none()).map(|row| row.trajectory).collect()
+        }
+    };
+    let mut tally = Tally::default();
+    chains::walk(store, &asked, false, |visited| {
+        let body = visited.entry.map(|entry| &entry.payload().body);
+        let Some(Body::Confirmation(body)) = body else { return Ok(()) };
+        tally.by_person += u64::from(body.confirms.is_some());
+        for check in &body.checks {
+            tally.verifiers.entry(check.verifier.clone()).or_default().see(check);
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(tally)
+}
+
+/// How often verifiers found what in one job, and how often a person confirmed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Counts {
+    #[serde(flatten)]
+    verdicts: Verdicts,
+    by_person: u64,
 }
 
 impl Counts {
     pub(crate) fn see(&mut self, body: &Confirmation) {
         self.by_person += u64::from(body.confirms.is_some());
         for check in &body.checks {
-            let count = match check.verdict {
-                CheckVerdict::Ok => &mut self.ok,
-                CheckVerdict::Mismatch => &mut self.mismatch,
-                CheckVerdict::Unknown => &mut self.unknown,
-            };
-            *count += 1;
+            self.verdicts.see(check);
         }
     }
 
     /// In words; nothing if nothing was looked at.
     pub(crate) fn told(&self) -> Option<String> {
-        let Self { ok, mismatch, unknown, by_person } = self;
+        let Verdicts { ok, mismatch, unknown } = self.verdicts;
         let parts = [
-            (*ok, "as it was left"),
-            (*mismatch, "different"),
-            (*unknown, "not to be told"),
-            (*by_person, "confirmed by a person"),
+            (ok, "as it was left"),
+            (mismatch, "different"),
+            (unknown, "not to be told"),
+            (self.by_person, "confirmed by a person"),
         ];
         let parts = parts.iter().filter(|(count, _)| *count > 0);
         let parts: Vec<String> = parts.map(|(count, what)| format!("{count} {what}")).collect();

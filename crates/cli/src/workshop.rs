@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
+use gesta_core::document::Reason;
 use gesta_core::ids::{Principal, TrajectoryId};
 use gesta_core::keys::PrivateKey;
 use gesta_core::signed::Signed;
@@ -91,12 +92,9 @@ impl Workshop {
         let holder = writs::holder_of(&self.workspace, writs::leaf(file, &chain)?)?;
         let registry = Registry::open(session, &self.home.store)?;
         writs::counts(&chain, &registry, Session::now()).map_err(|why| {
-            Problem::new(format!("the writ `{}` does not count: {why}", file.display())).hint(
-                format!(
-                    "`gesta writ inspect {}` shows who signed it and until when",
-                    file.display()
-                ),
-            )
+            let (file, code) = (file.display(), Reason::InvalidAuthority.as_str());
+            Problem::new(format!("the writ `{file}` does not count: {why} ({code})"))
+                .hint(format!("`gesta writ inspect {file}` shows who signed it and until when"))
         })?;
         Ok((chain, holder))
     }

@@ -10,6 +10,7 @@ use gesta_runtime::Foreseen;
 use crate::approvals::{self, Asked};
 use crate::escape::{visible, visible_lines};
 use crate::live::brief_id;
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::sight::{Reveal, Sight};
 use crate::timeline::{cost, cut};
@@ -46,7 +47,9 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     // What the tools declare makes the view richer; whoever only approves need not have them.
     let tools = Session::find_workspace()?.map(|workspace| Toolbox::of(&workspace)).transpose()?;
     let catalogue = tools.as_ref().map(|tools| &tools.catalogue);
-    let mut asked = session.wait(approvals::list(&store, trajectory, catalogue))?;
+    let registry = Registry::open(session, &store)?;
+    let known = (catalogue, registry.keys());
+    let mut asked = session.wait(approvals::list(&store, trajectory, known))?;
     if let Some(channel) = &arguments.channel {
         asked.retain(|asked| asked.channels.contains(channel));
     }
@@ -103,11 +106,10 @@ pub(crate) fn print(session: &mut Session, asked: &Asked) -> Result<()> {
     let by = if ids.is_empty() { String::new() } else { format!(" (policy {})", ids.join(", ")) };
     out.line(format!("  because    {}{by}", visible(&asked.reason)))?;
     let channels: Vec<&str> = asked.channels.iter().map(Channel::as_str).collect();
-    let approved: Vec<&str> = asked.approved.iter().map(|name| name.as_str()).collect();
-    let so_far = if approved.is_empty() {
+    let so_far = if asked.approved.is_empty() {
         String::new()
     } else {
-        format!(", so far {}", approved.join(", "))
+        format!(", so far {}", asked.approved.join(", "))
     };
     out.line(format!("  asks       {} of {}{so_far}", asked.quorum, channels.join(", ")))?;
     out.line(format!(

@@ -7,6 +7,7 @@ use clap::Args;
 use gesta_core::document::ApprovalVerdict;
 use gesta_core::ids::StepId;
 use gesta_core::keys::PrivateKey;
+use gesta_core::trust::Keyring;
 use gesta_runtime::approvals::{Heard, Word, speak};
 use gesta_runtime::authority::OWNER;
 use gesta_runtime::duration::DurationMs;
@@ -92,7 +93,7 @@ fn say(
     let store = session.store()?;
     let registry = Registry::open(session, &store)?;
     let key = signer(which)?;
-    let mut asked = find(session, &store, &which.what)?;
+    let mut asked = find(session, &store, registry.keys(), &which.what)?;
     let sight = Sight::of(session, &store, asked.trajectory, which.reveal)?;
     super::approvals::see(&sight, &mut asked, session.out.is_json())?;
     if !session.out.is_json() {
@@ -148,6 +149,7 @@ fn signer(which: &Which) -> Result<PrivateKey> {
 fn find(
     session: &Session,
     store: &std::sync::Arc<dyn gesta_store::Store>,
+    keys: &Keyring,
     what: &str,
 ) -> Result<Asked> {
     let (id, step) = match what.split_once('/') {
@@ -157,7 +159,7 @@ fn find(
     let trajectory = session.wait(reference::trajectory(store, id))?;
     let tools = Session::find_workspace()?.map(|workspace| Toolbox::of(&workspace)).transpose()?;
     let catalogue = tools.as_ref().map(|tools| &tools.catalogue);
-    let mut asked = session.wait(approvals::list(store, Some(trajectory), catalogue))?;
+    let mut asked = session.wait(approvals::list(store, Some(trajectory), (catalogue, keys)))?;
     asked.retain(|asked| step.as_ref().is_none_or(|step| *step == asked.step));
     match (asked.pop(), asked.pop()) {
         (Some(asked), None) => Ok(asked),

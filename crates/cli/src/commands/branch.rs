@@ -20,7 +20,7 @@ use crate::session::Session;
 use crate::sight::Reveal;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
-use crate::{driving, outcome, reference, writs};
+use crate::{driving, outcome, reference, sealing, writs};
 
 /// Branch from a commit of a job, and let another plan or other arguments run on from there
 #[derive(Debug, Args)]
@@ -117,6 +117,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     Session::note(&format!("branch {branch} of {source}"));
     let live = Live::new(session, false);
     let ending = driving::drive(session, &workshop, branch, &live)?;
+    sealing::after_run(session, &workshop);
     outcome::tell(session, &workshop.store, branch, ending, arguments.reveal)
 }
 

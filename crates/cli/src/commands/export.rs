@@ -221,7 +221,7 @@ async fn count(
         let entry = entry.ok_or_else(|| altered(trajectory, stored.seq))?;
         contents.entry(trajectory, entry.head(), stored.bytes.len() as u64);
         last.insert(trajectory, entry.head());
-        if std::str::from_utf8(&stored.bytes).is_ok_and(may_hold) {
+        if may_hold(&stored.bytes) {
             for (pointer, commitment) in commitments(&serde_json::from_slice(&stored.bytes)?) {
                 hidden.entry(commitment).or_insert((trajectory, Vec::new())).1.push(pointer);
             }

@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::sight::Reveal;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
-use crate::{driving, outcome, reference};
+use crate::{driving, outcome, reference, sealing};
 
 /// Go on with a job, here and now
 #[derive(Debug, Args)]
@@ -36,5 +36,6 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     session.wait(reference::is_job(&workshop.store, trajectory))?;
     let live = Live::new(session, false);
     let ending = driving::drive(session, &workshop, trajectory, &live)?;
+    sealing::after_run(session, &workshop);
     outcome::tell(session, &workshop.store, trajectory, ending, arguments.reveal)
 }

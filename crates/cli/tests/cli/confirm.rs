@@ -208,6 +208,13 @@ fn a_world_that_changed_is_warned_about_or_confirmed_by_a_person() {
     let report = world.gesta(&["resume", &id, "--json"]).ok();
     assert_eq!(counts(&report), (0, 1, 0, 1), "{report}");
     assert!(world.gesta(&["log", &id]).ok().contains("a person confirms"));
+    // The same, of every job that any worker has driven.
+    let all = world.gesta(&["confirm", "--counts", "--json"]).json();
+    let lamps = serde_json::json!({ "ok": 0, "mismatch": 1, "unknown": 0 });
+    assert_eq!(all, serde_json::json!({ "verifiers": { "lamps": lamps }, "by_person": 1 }));
+    let told = world.gesta(&["confirm", "--counts", &id]).ok();
+    assert!(told.contains("lamps     0   1         0"), "{told}");
+    assert!(told.contains("confirmed by a person: 1"), "{told}");
     world.gesta(&["verify", &id]).ok();
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gesta_core::body::Started;
 use gesta_core::digest::Digest;
-use gesta_core::document::Recovery;
+use gesta_core::document::{ApprovalStatement, ApprovalVerdict, Recovery};
 use gesta_core::entry::Body;
 use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
@@ -133,13 +133,69 @@ fn claimed<D: Document + DeserializeOwned + Clone>(signed: &Signed<D>, key: &Val
     Canon::of(&value).unwrap().read().unwrap()
 }
 
+/// Lets nothing happen unless somebody says so.
+const ASK: &str = r#"
+@id("ask") @channel("finance") @quorum("1") @expires("1h") @reason("money")
+permit (principal, action in Action::"call", resource);
+"#;
+
+/// A job that waits for somebody's word.
+fn asking(world: &World) -> String {
+    world.write("policy.cedar", ASK);
+    world.gesta(&["policy", "publish"]).ok();
+    let id = submitted(world);
+    world.gesta(&["worker", "--once"]).ok();
+    id
+}
+
+/// Somebody says yes or no without having been asked.
+fn speak(world: &World, id: &str, verdict: ApprovalVerdict, as_whom: Option<&Value>) {
+    append(world, id, Act::Approve, |cast, body| {
+        let Body::Approval(mut approval) = body else { panic!("an approval was asked for") };
+        let doc = ApprovalStatement { verdict, ..approval.statement.doc().clone() };
+        let signed = Signed::sign(doc, &cast.approver).unwrap();
+        approval.statement = as_whom.map_or(signed.clone(), |key| claimed(&signed, key));
+        Body::Approval(approval)
+    });
+}
+
+fn key_of(world: &World, name: &str) -> Value {
+    let keys = world.gesta(&["keys", "list", "--json"]).json();
+    let keys = keys["keys"].as_array().unwrap();
+    keys.iter().find(|key| key["name"] == name).unwrap()["key"].clone()
+}
+
+#[test]
+fn a_word_that_nobody_has_signed_is_refused() {
+    for verdict in [ApprovalVerdict::Approve, ApprovalVerdict::Deny] {
+        let world = world();
+        let id = asking(&world);
+        speak(&world, &id, verdict, Some(&key_of(&world, "owner")));
+        refused(&world, &id, "signature", 3, 0);
+    }
+}
+
+/// A denial ends the matter, so it must be by somebody who may deny. A stranger's yes counts for nothing.
+#[test]
+fn a_strangers_word_ends_nothing() {
+    let world = world();
+    let id = asking(&world);
+    speak(&world, &id, ApprovalVerdict::Deny, None);
+    refused(&world, &id, "unknown_key", 4, 0);
+
+    let id = asking(&world);
+    speak(&world, &id, ApprovalVerdict::Approve, None);
+    world.gesta(&["worker", "--once"]);
+    assert_eq!(world.files("marks"), 0, "nothing was sent for it");
+    let shown = world.gesta(&["approvals", "--json"]).json();
+    assert_eq!(shown["approved"], json!([]), "{shown}");
+}
+
 #[test]
 fn a_signature_that_is_made_up_is_refused() {
     let world = world();
     let id = submitted(&world);
-    let keys = world.gesta(&["keys", "list", "--json"]).json();
-    let keys = keys["keys"].as_array().unwrap();
-    let worker = &keys.iter().find(|key| key["name"] == "worker").unwrap()["key"];
+    let worker = &key_of(&world, "worker");
     forge(&world, &id, |cast, started| {
         started.decision = claimed(&started.decision, worker);
         let mut permit = started.permit.doc().clone();

@@ -1,5 +1,14 @@
 //! Calls that were under way when their worker was killed: doubts, resolutions, keys, probes.
 
+use gesta_core::amounts::Amounts;
+use gesta_core::content::Content;
+use gesta_core::document::{CallResult, EffectReport, Settlement};
+use gesta_core::json::{Canon, to_canonical};
+use gesta_core::keys::PrivateKey;
+use gesta_core::signed::{Signed, Tag};
+use gesta_core::time::UnixMs;
+use gesta_core::world::Delta;
+
 use crate::world::World;
 
 /// A tool that says that it was reached, leaves its mark, and then waits.
@@ -103,6 +112,76 @@ fn what_did_not_happen_is_done_again_and_what_nobody_knows_fails() {
     let failed = world.gesta(&["resume", &id]).expect(10);
     assert!(failed.out.contains("failed  hang"), "{}", failed.out);
     assert_eq!(world.files("marks"), 1);
+}
+
+/// What its worker saw, as it is spooled where the store cannot be reached: signed by the executor.
+fn spooled(world: &World, id: &str) {
+    let lines = world.gesta(&["log", id, "--json"]).json_lines();
+    let started = lines.iter().find(|line| line["entry"]["kind"] == "started").unwrap();
+    let key = PrivateKey::from_pem(&world.read("keys/worker.pem")).unwrap();
+    let report = EffectReport {
+        at: UnixMs(started["entry"]["at"].as_u64().unwrap()),
+        key: key.id(),
+        result: CallResult::Succeeded(Settlement {
+            cost: Amounts::ONE_CALL,
+            delta: Delta::default(),
+            observation: Content::Inline(Canon::parse(br#"{"n":1}"#).unwrap()),
+        }),
+        started: serde_json::from_value(started["id"].clone()).unwrap(),
+        step: "a".parse().unwrap(),
+        trajectory: id.parse().unwrap(),
+        type_: Tag::default(),
+    };
+    let report = Signed::sign(report, &key).unwrap();
+    std::fs::create_dir_all(world.path("gesta.db.spool")).unwrap();
+    let name = format!("gesta.db.spool/{}.json", report.digest());
+    world.write(&name, &String::from_utf8(to_canonical(&report).unwrap()).unwrap());
+}
+
+/// The job was given up and has ended when its worker's machine comes back with what it saw: a late effect, which
+/// is told of and counts once, at what it cost.
+#[test]
+fn what_was_spooled_is_a_late_effect_once_its_job_has_ended() {
+    let world = World::with_tools(&hanging("never", "50s"));
+    world.write("job.yaml", JOB);
+    world.fifo("reached");
+    world.fifo("pause");
+    let issue = ["writ", "issue", "--effect", "external", "--tools", "*", "--budget", "calls=5"];
+    world.gesta(&[&issue[..], &["-o", "w.json"]].concat()).ok();
+    let run = world.start(&["run", "job.yaml", "--writ", "w.json"]);
+    world.hear("reached");
+    run.kill();
+    let id = world.job();
+    world.gesta(&["resume", &id]).expect(12);
+    world.gesta(&["resolve", &id, "--give-up"]).ok();
+    world.gesta(&["resume", &id]).expect(10);
+    spooled(&world, &id);
+    world.gesta(&["worker", "--once"]).ok();
+    assert_eq!(world.kinds(&id).last().unwrap(), "late_effect");
+    assert_eq!(world.files("gesta.db.spool"), 0);
+    let told = world.gesta(&["notices"]).ok();
+    assert!(told.contains("late_effect"), "{told}");
+    let writ = world.gesta(&["writ", "inspect", "w.json"]).ok();
+    assert!(writ.contains("calls 1 used, 0 reserved, 4 left"), "{writ}");
+    // There is nothing left to be taken up.
+    let entries = world.kinds(&id).len();
+    world.gesta(&["worker", "--once"]).ok();
+    assert_eq!(world.kinds(&id).len(), entries);
+    world.gesta(&["verify"]).ok();
+    world.gesta(&["replay", &id]).ok();
+}
+
+/// The same while somebody is awaited who knows: the report ends the doubt, and the job goes on.
+#[test]
+fn what_was_spooled_ends_a_doubt() {
+    let (world, id) = killed(&hanging("never", "50s"));
+    world.gesta(&["resume", &id]).expect(12);
+    spooled(&world, &id);
+    world.gesta(&["worker", "--once"]).ok();
+    assert_eq!(world.kinds(&id).last().unwrap(), "completed");
+    assert_eq!(world.files("marks"), 1, "it is not sent again");
+    world.gesta(&["verify"]).ok();
+    world.gesta(&["replay", &id]).ok();
 }
 
 /// The example's payment, killed after the money has left and before anybody knows.

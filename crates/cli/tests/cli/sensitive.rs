@@ -442,3 +442,39 @@ fn on_postgres_the_keys_have_a_schema_of_their_own() {
     assert!(told.contains("‹erased›") && !told.contains(MAIL), "{told}");
     assert_eq!(told.matches("  erased  ").count(), 1, "{told}");
 }
+
+/// A verifier compares with what was sent, for whoever has the data key.
+#[test]
+fn a_replay_can_ask_about_what_is_sensitive_while_its_key_is_there() {
+    let tools = r#"
+[tools.note]
+effect = "write"
+input = { type = "object", required = ["text"], properties = { text = { type = "string", x-gesta-sensitive = true } } }
+changes = [{ type = "note", id = "'the-note'", value = "args" }]
+verify = [{ type = "note", verifier = "notes", args = {}, holds = "found.text == args.text" }]
+driver.process = { command = "cat > note; echo null", shell = true, env = ["PATH"] }
+
+[tools."note.read"]
+effect = "read"
+driver.process = { command = "cat note", shell = true, env = ["PATH"] }
+
+[verifiers.notes]
+tool = "note.read"
+timeout = "5s"
+"#;
+    let world = World::with_tools(tools);
+    world.write("job.yaml", "job: n\ninput:\n  text: { type: string, sensitive: true }\nsteps:\n  - { id: note, tool: note, args: { text: \"${input.text}\" } }\n");
+    world.gesta(&["run", "job.yaml", "--input", &format!("text={NAME}")]).ok();
+    let id = world.job();
+    let verdict = || {
+        let replay = world.gesta(&["replay", &id, "--confirm", "--json"]);
+        let replay = replay.json()["replays"][0]["checks"][0].clone();
+        assert!(!replay.to_string().contains("Bob"), "{replay}");
+        replay["verdict"].clone()
+    };
+    assert_eq!(verdict(), "ok");
+    world.write("note", r#"{"text":"somebody else"}"#);
+    assert_eq!(verdict(), "mismatch");
+    world.gesta(&["erase", &id, "--reason", "asked for"]).ok();
+    assert_eq!(verdict(), "unknown");
+}

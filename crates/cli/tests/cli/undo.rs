@@ -176,28 +176,61 @@ fn an_undo_that_does_not_succeed_is_listed_tried_again_and_given_up() {
     world.gesta(&["verify", &id]).ok();
 }
 
-/// Kills a real process at each point of the rollback, and lets another go on.
+/// Real processes that are killed at each point of a rollback, and others that go on.
 #[cfg(feature = "cuts")]
-#[test]
-fn a_rollback_that_is_killed_anywhere_goes_on_and_undoes_everything_once() {
-    // Five calls, then three undos; an append before each call, and one after the last.
-    let calls = (6..=8).flat_map(|n| {
-        ["after_gate", "after_dispatch", "after_examine"].map(|point| format!("{point}:{n}"))
-    });
-    let appends =
-        (6..=9).flat_map(|n| ["before_append", "after_append"].map(|point| format!("{point}:{n}")));
-    let cuts: Vec<String> = calls.chain(appends).collect();
-    for cut in &cuts {
-        let world = world();
-        let killed = world.gesta_with(&["run", "trip.yaml"], &[("GESTA_CUT", cut)]);
+mod cut {
+    use super::*;
+
+    /// Five calls, then three undos; an append before each call, and one after the last.
+    fn cuts() -> Vec<String> {
+        let calls = (6..=8).flat_map(|n| {
+            ["after_gate", "after_dispatch", "after_examine"].map(|point| format!("{point}:{n}"))
+        });
+        let appends = (6..=9)
+            .flat_map(|n| ["before_append", "after_append"].map(|point| format!("{point}:{n}")));
+        calls.chain(appends).collect()
+    }
+
+    fn play(world: &World, store: &[(&str, &str)], cut: &str) {
+        let run = |arguments: &[&str]| world.gesta_with(arguments, store);
+        let variables = [store, &[("GESTA_CUT", cut)]].concat();
+        let killed = world.gesta_with(&["run", "trip.yaml", "--key", "trip"], &variables);
         assert_eq!(killed.code, None, "{cut}: it was not killed:\n{}", killed.err);
-        let id = world.job();
-        world.gesta(&["resume", &id]).expect(10);
+        let ended = run(&["run", "trip.yaml", "--key", "trip", "--json"]).expect(10).out;
+        let ended: serde_json::Value = serde_json::from_str(&ended).unwrap();
+        let id = ended["trajectory"].as_str().unwrap();
         assert_eq!(world.read("given_back"), given_back(&[3, 2, 1]), "{cut}");
-        let kinds = world.kinds(&id);
-        let rollbacks = kinds.iter().filter(|kind| *kind == "compensation").count();
-        assert_eq!(rollbacks, 1, "{cut}: {kinds:?}");
-        world.gesta(&["verify", &id]).ok();
+        let lines = run(&["log", id, "--json"]).json_lines();
+        let rollbacks = lines.iter().filter(|line| line["entry"]["kind"] == "compensation");
+        assert_eq!(rollbacks.count(), 1, "{cut}: {lines:?}");
+        run(&["verify", id]).ok();
+    }
+
+    #[test]
+    fn a_rollback_that_is_killed_anywhere_goes_on_and_undoes_everything_once() {
+        for cut in cuts() {
+            play(&world(), &[], &cut);
+        }
+    }
+
+    /// Where a dead owner is known by its lease alone; all at once, for what they do is wait.
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_rollback_that_is_killed_anywhere_on_postgres_goes_on_and_undoes_everything_once() {
+        std::thread::scope(|scope| {
+            for (number, cut) in cuts().into_iter().enumerate() {
+                scope.spawn(move || {
+                    let database = crate::postgres::Database::new(&format!("rollback_{number}"));
+                    let url = database.url();
+                    let world = World::new();
+                    world.free();
+                    world.gesta(&["init", "--store", &url]).ok();
+                    world.set_tools(TOOLS);
+                    world.write("trip.yaml", TRIP);
+                    play(&world, &[("GESTA_STORE", &url)], &cut);
+                });
+            }
+        });
     }
 }
 

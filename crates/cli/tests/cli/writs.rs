@@ -1,6 +1,6 @@
 //! `gesta writ`, and jobs under writs of their own.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -157,6 +157,7 @@ fn a_strangers_writ_does_not_count() {
     std::fs::copy(other.path("keys/owner.pem"), world.path("keys/other.pem")).unwrap();
     let refused = world.gesta(&["run", "job.yaml", "--writ", "w.json"]).expect(1);
     assert!(refused.err.contains("is not in the trust root"), "{}", refused.err);
+    assert!(refused.err.contains("(invalid_authority)"), "{}", refused.err);
     let worker = ["writ", "issue", "--tools", "*", "--key", "worker"];
     assert!(world.gesta(&worker).expect(1).err.contains("may not issue writs"));
 }
@@ -212,9 +213,9 @@ fn expiry_stops_the_next_call_and_not_the_record() {
     world.gesta(&["verify"]).ok();
 }
 
-/// A call of unknown outcome whose writ has been revoked stays in doubt.
-#[test]
-fn a_doubt_stays_a_doubt_when_the_writ_is_gone() {
+/// A call of unknown outcome stays in doubt when its writ is gone, since it may not be sent again.
+#[track_caller]
+fn stays_a_doubt(issued: &[&str], goes: impl FnOnce(&World)) {
     let tools = TOOLS.replace(
         "[tools.slow]\neffect = \"read\"",
         "[tools.slow]\neffect = \"external\"\nrecovery = \"keyed_concurrent\"",
@@ -223,12 +224,12 @@ fn a_doubt_stays_a_doubt_when_the_writ_is_gone() {
     world.write("job.yaml", TWO);
     world.fifo("reached");
     world.fifo("pause");
-    issue(&world, &["--tools", "*"]);
+    issue(&world, &[&["--tools", "*"], issued].concat());
     world.gesta(&["submit", "job.yaml", "--writ", "w.json"]).ok();
     let first = world.start(&["worker"]);
     world.hear("reached");
     first.kill();
-    world.gesta(&["writ", "revoke", "w.json"]).ok();
+    goes(&world);
     let mut second = world.start(&["worker"]);
     second.says("in doubt");
     let listed = world.gesta(&["doubts"]).ok();
@@ -237,4 +238,23 @@ fn a_doubt_stays_a_doubt_when_the_writ_is_gone() {
     second.ends();
     assert_eq!(paid(&world), 0);
     world.gesta(&["verify"]).ok();
+}
+
+#[test]
+fn a_doubt_stays_a_doubt_when_the_writ_is_revoked() {
+    stays_a_doubt(&[], |world| {
+        world.gesta(&["writ", "revoke", "w.json"]).ok();
+    });
+}
+
+#[test]
+fn a_doubt_stays_a_doubt_when_the_writ_has_expired() {
+    stays_a_doubt(&["--seconds", "5"], |world| {
+        let shown = world.gesta(&["writ", "inspect", "w.json", "--json"]).json();
+        let ends = shown["chain"][0]["writ"]["window"]["not_after"].as_u64().unwrap();
+        let ends = UNIX_EPOCH + Duration::from_millis(ends);
+        while SystemTime::now() <= ends {
+            std::thread::yield_now();
+        }
+    });
 }

@@ -8,6 +8,9 @@ use crate::crew::Crew;
 use crate::server::Database;
 use crate::{pause, until};
 
+/// How long a call of a limited tool takes: longer than it takes to begin another.
+const CALL: Duration = Duration::from_millis(60);
+
 /// With the default settings, on PostgreSQL, a dead worker's job goes on within three seconds.
 #[test]
 fn a_dead_workers_job_goes_on_within_three_seconds() {
@@ -35,17 +38,31 @@ fn a_dead_workers_job_goes_on_within_three_seconds() {
     assert_eq!(left[0]["pid"], second.id());
 }
 
-/// A tool's limit and a tenant's hold however many workers there are.
+/// A tenant's limit holds however many workers there are.
 #[test]
-fn limits_hold_across_workers() {
+fn a_tenants_limit_holds_across_workers() {
     let database = Database::new();
-    let takes = Duration::from_millis(60);
     let settings = "[limits.tenants.main]\ncalls = 2\n";
-    let mut crew = Crew::new(Some(&database.url()), 4, takes, settings);
+    let mut crew = Crew::new(Some(&database.url()), 4, CALL, settings);
     crew.submit(6);
     let _workers = ["one", "two", "three"].map(|name| crew.worker(name));
     crew.all_is_well();
     assert_eq!(crew.witness.busiest(), 2);
+}
+
+/// So does a tool's.
+#[test]
+fn a_tools_limit_holds_across_workers() {
+    let database = Database::new();
+    let mut crew = Crew::new(Some(&database.url()), 4, CALL, "");
+    let config = std::fs::read_to_string(crew.path().join("gesta.toml")).unwrap();
+    let limited = config.replace("[tools.keyed]\n", "[tools.keyed]\nconcurrency = 2\n");
+    std::fs::write(crew.path().join("gesta.toml"), limited).unwrap();
+    crew.submit(8);
+    let _workers = ["one", "two", "three"].map(|name| crew.worker(name));
+    crew.all_is_well();
+    assert_eq!(crew.witness.busiest_of("keyed"), 2);
+    assert!(crew.witness.busiest() > 2, "others are not held up by it");
 }
 
 /// A job waits for a worker that has its tools, and the most urgent goes first.

@@ -32,9 +32,22 @@ struct Book {
     keys: BTreeSet<String>,
     /// Calls that have arrived, each as often as it did.
     arrived: usize,
-    /// Calls under way, and the most that were.
-    busy: usize,
-    busiest: usize,
+    /// Calls under way, and the most that were; of each tool too, by its path.
+    all: Busy,
+    by_path: BTreeMap<String, Busy>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Busy {
+    now: usize,
+    most: usize,
+}
+
+impl Busy {
+    fn begin(&mut self) {
+        self.now += 1;
+        self.most = self.most.max(self.now);
+    }
 }
 
 impl Witness {
@@ -69,7 +82,13 @@ impl Witness {
 
     /// The most calls that were under way at once.
     pub(crate) fn busiest(&self) -> usize {
-        self.inside.book.lock().unwrap().busiest
+        self.inside.book.lock().unwrap().all.most
+    }
+
+    /// The same of one tool.
+    pub(crate) fn busiest_of(&self, tool: &str) -> usize {
+        let book = self.inside.book.lock().unwrap();
+        book.by_path.get(&format!("/{tool}")).map_or(0, |busy| busy.most)
     }
 
     /// Waits until there are so many effects.
@@ -94,13 +113,14 @@ impl Inside {
         {
             let mut book = self.book.lock().unwrap();
             book.arrived += 1;
-            book.busy += 1;
-            book.busiest = book.busiest.max(book.busy);
+            book.all.begin();
+            book.by_path.entry(path.clone()).or_default().begin();
         }
         pause(self.takes);
         {
             let mut book = self.book.lock().unwrap();
-            book.busy -= 1;
+            book.all.now -= 1;
+            book.by_path.entry(path.clone()).or_default().now -= 1;
             let new = book.keys.insert(key);
             // Only the tool that is declared `keyed` is deduplicated.
             if new || path != "/keyed" {
