@@ -152,15 +152,6 @@ impl Cut {
         matches!(self, Self::Point(_, "after_settle" | "after_append", _))
     }
 
-    /// How many items of a job with calls have had their effect by then.
-    pub(crate) fn acted(self) -> usize {
-        match self {
-            Self::Point(_, "before_settle", times) => times as usize,
-            Self::Point(_, "after_dispatch" | "after_examine", _) | Self::Acted => 1,
-            _ => 0,
-        }
-    }
-
     /// Whether nothing was started yet: until then the tool's class has no part in what happens.
     fn is_early(self) -> bool {
         matches!(self, Self::Point(0..=2, ..))

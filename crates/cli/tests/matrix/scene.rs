@@ -31,9 +31,6 @@ pub(crate) struct Played {
     /// Effects of each item, when the first worker was cut off and when all was over.
     pub(crate) at_cut: BTreeMap<u64, usize>,
     pub(crate) at_end: BTreeMap<u64, usize>,
-    /// Whether the machine was too busy for the second worker to keep its lease, or for a call to end
-    /// in time: then more has happened than the case is about.
-    pub(crate) disturbed: bool,
 }
 
 /// A workspace with its job submitted, to be copied.
@@ -103,7 +100,6 @@ impl Scene<'_> {
 
     fn play(&self) -> Option<Played> {
         let first = self.cut_off()?;
-        let cut_off_at = SystemTime::now();
         if self.case.mode == Mode::Freeze && self.is_locked() {
             return None;
         }
@@ -144,9 +140,7 @@ impl Scene<'_> {
             self.finish(&mut second);
         }
         second.signal(Signal::TERM);
-        let told = second.ends();
-        let late = self.case.mode != Mode::Spare && told.contains("deadline");
-        let disturbed = late || told.contains("lost trajectory");
+        second.ends();
         run(self.path(), &["verify", self.job]);
         let lines = run(self.path(), &["log", self.job, "--json"]);
         let entries = lines.lines().skip(2).map(|line| {
@@ -154,9 +148,6 @@ impl Scene<'_> {
             line["entry"].clone()
         });
         let entries: Vec<Value> = entries.collect();
-        // A gate that is come to too late lets nothing happen.
-        let idle = self.case.kind.items() > 0 && at_cut.len() < self.case.cut.acted();
-        let disturbed = disturbed || idle || self.shows_a_disturbance(&entries, cut_off_at);
         if self.case.cut == Cut::Landing {
             let started = entries.iter().find(|entry| entry["kind"] == "started").unwrap();
             let dead_at = started["body"]["permit"]["doc"]["dead_at"].as_u64().unwrap();
@@ -164,20 +155,7 @@ impl Scene<'_> {
                 return None;
             }
         }
-        Some(Played { entries, at_cut, at_end: self.effects(), disturbed })
-    }
-
-    /// Whether the chain has what only a busy machine leads to.
-    fn shows_a_disturbance(&self, entries: &[Value], cut_off_at: SystemTime) -> bool {
-        // Nothing but a busy machine keeps the second worker from succeeding at its first try.
-        let failed = |entry: &Value| {
-            entry["kind"] == "failure" && entry["body"]["error"]["code"] != "worker_lost"
-        };
-        match self.case.mode {
-            Mode::Spare => sent_too_often(entries),
-            Mode::Kill => entries.iter().any(failed) || first_was_disturbed(entries, cut_off_at),
-            Mode::Freeze => first_was_disturbed(entries, cut_off_at),
-        }
+        Some(Played { entries, at_cut, at_end: self.effects() })
     }
 
     /// The first worker: dead, frozen, or about to wait in vain. None when it lost its lease before it
@@ -282,30 +260,6 @@ impl Scene<'_> {
             second.listen_for(Duration::from_millis(100));
         }
     }
-}
-
-/// Whether a call that was sent again came too late as well.
-fn sent_too_often(entries: &[Value]) -> bool {
-    let mut sent: BTreeMap<&str, usize> = BTreeMap::new();
-    for entry in entries.iter().filter(|entry| entry["kind"] == "started") {
-        *sent.entry(entry["body"]["proposal"]["step"].as_str().unwrap()).or_default() += 1;
-    }
-    sent.values().any(|times| *times > 2)
-}
-
-/// Whether the first worker lost the job before it was cut off, and took it again; or was so slow that the call
-/// that it was cut off in may have been over by then for want of time.
-fn first_was_disturbed(entries: &[Value], cut_off_at: SystemTime) -> bool {
-    let second = |entry: &&Value| {
-        entry["by"]["worker"].as_str().is_some_and(|worker| worker.starts_with("second-"))
-    };
-    let first: Vec<&Value> = entries.iter().take_while(|entry| !second(entry)).collect();
-    let claims = first.iter().filter(|entry| entry["kind"] == "attempt").count();
-    let slow = first.last().filter(|entry| entry["kind"] == "started").is_some_and(|started| {
-        let at = UNIX_EPOCH + Duration::from_millis(started["at"].as_u64().unwrap());
-        cut_off_at.duration_since(at).is_ok_and(|took| took > tools::TIMEOUT)
-    });
-    claims > 1 || slow || first.iter().any(|entry| entry["kind"] == "failure")
 }
 
 impl Drop for Scene<'_> {

@@ -108,16 +108,21 @@ fn effects(played: &Played) -> String {
 
 type Row = (usize, String, String);
 
-/// Both tables.
+const TITLES: [(Mode, &str); 3] = [
+    (Mode::Kill, "### Killed with SIGKILL, another worker takes over"),
+    (Mode::Freeze, "### Frozen with SIGSTOP past its lease, another worker takes over, woken"),
+    (Mode::Spare, "### Nobody dies, but the tool does not answer before its deadline"),
+];
+
+/// All tables.
 pub(crate) fn write(played: &BTreeMap<Case, Played>) -> String {
     let mut text = String::new();
-    for (mode, title) in [
-        (Mode::Kill, "### Killed with SIGKILL, another worker takes over"),
-        (Mode::Freeze, "### Frozen with SIGSTOP past its lease, another worker takes over, woken"),
-        (Mode::Spare, "### Nobody dies, but the tool does not answer before its deadline"),
-    ] {
+    for (mode, title) in TITLES {
         writeln!(text, "{title}\n").unwrap();
-        let calls = rows(played, mode, |kind| kind.items() > 0);
+        let of = |fits: &dyn Fn(Kind) -> bool| {
+            rows(played.iter().filter(|(case, _)| case.mode == mode && fits(case.kind)))
+        };
+        let calls = of(&|kind| kind.items() > 0);
         writeln!(
             text,
             "| cut | the chain holds | safe | keyed | keyed_concurrent | probe | never |"
@@ -139,7 +144,7 @@ pub(crate) fn write(played: &BTreeMap<Case, Played>) -> String {
         writeln!(text, "| step | cut | the chain holds | what resuming does |").unwrap();
         writeln!(text, "| --- | --- | --- | --- |").unwrap();
         for kind in [Kind::Set, Kind::Wait] {
-            for ((_, cut, chain), cells) in &rows(played, mode, |other| other == kind) {
+            for ((_, cut, chain), cells) in &of(&|other| other == kind) {
                 let told: Vec<String> = cells.values().flatten().cloned().collect();
                 writeln!(text, "| {} | {cut} | {chain} | {} |", kind.name(), told.join("; "))
                     .unwrap();
@@ -151,33 +156,73 @@ pub(crate) fn write(played: &BTreeMap<Case, Played>) -> String {
 }
 
 /// One row for each cut and chain, and what each class came to.
-fn rows(
-    played: &BTreeMap<Case, Played>,
-    mode: Mode,
-    fits: impl Fn(Kind) -> bool,
+fn rows<'a>(
+    played: impl Iterator<Item = (&'a Case, &'a Played)>,
 ) -> BTreeMap<Row, BTreeMap<Class, BTreeSet<String>>> {
     let mut rows: BTreeMap<Row, BTreeMap<Class, BTreeSet<String>>> = BTreeMap::new();
-    for (case, played) in played.iter().filter(|(case, _)| case.mode == mode && fits(case.kind)) {
-        let name = case.cut.text();
-        let name = if case.cut.is_point() { format!("`{name}`") } else { name };
-        let name = if case.kind == Kind::Each { format!("{name}, in a fan-out") } else { name };
-        let row = (case.cut.order(), name, kinds(held(case, played)));
-        let told = format!("{}{}", story(case, played), effects(played));
+    for (case, played) in played {
+        let (row, told) = row(case, played);
         rows.entry(row).or_default().entry(case.class).or_default().insert(told);
     }
     rows
 }
 
-/// The document has this table; with `GESTA_BLESS` it is given it.
-pub(crate) fn check(table: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guarantees.md");
-    let document = std::fs::read_to_string(&path).unwrap();
-    let (head, rest) = document.split_once(BEGIN).expect("the document has the first marker");
-    let (known, tail) = rest.split_once(END).expect("the document has the second marker");
-    let wanted = format!("\n\n{table}");
-    if std::env::var_os("GESTA_BLESS").is_some() {
-        std::fs::write(&path, format!("{head}{BEGIN}{wanted}{END}{tail}")).unwrap();
-    } else {
-        assert_eq!(known, wanted, "docs/guarantees.md differs; GESTA_BLESS=1 writes it again");
+/// The row that a case stands in, and what it came to.
+fn row(case: &Case, played: &Played) -> (Row, String) {
+    let name = case.cut.text();
+    let name = if case.cut.is_point() { format!("`{name}`") } else { name };
+    let name = if case.kind == Kind::Each { format!("{name}, in a fan-out") } else { name };
+    let told = format!("{}{}", story(case, played), effects(played));
+    ((case.cut.order(), name, kinds(held(case, played))), told)
+}
+
+/// The document, and in it the tables.
+pub(crate) struct Document {
+    path: PathBuf,
+    head: String,
+    tables: String,
+    tail: String,
+    /// Whether it is given what is seen, instead of being compared with it.
+    is_written: bool,
+}
+
+impl Document {
+    pub(crate) fn read() -> Self {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/guarantees.md");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (head, rest) = text.split_once(BEGIN).expect("the document has the first marker");
+        let (tables, tail) = rest.split_once(END).expect("the document has the second marker");
+        let is_written = std::env::var_os("GESTA_BLESS").is_some();
+        Self { head: head.into(), tables: tables.into(), tail: tail.into(), path, is_written }
+    }
+
+    /// Whether it tells of a case what was seen.
+    pub(crate) fn tells(&self, case: &Case, played: &Played) -> bool {
+        let ((_, cut, chain), told) = row(case, played);
+        let (begins, column) = if case.kind.items() > 0 {
+            (format!("| {cut} | {chain} |"), CLASSES.iter().position(|it| *it == case.class))
+        } else {
+            (format!("| {} | {cut} | {chain} |", case.kind.name()), Some(0))
+        };
+        let (_, title) = TITLES.iter().find(|(mode, _)| *mode == case.mode).unwrap();
+        let rows = self.tables.lines().skip_while(|line| line != title).skip(1);
+        let mut rows = rows.take_while(|line| !line.starts_with('#'));
+        let cells = rows.find_map(|row| row.strip_prefix(&begins)).unwrap_or_default();
+        let cell = column.and_then(|column| cells.split('|').nth(column));
+        self.is_written || cell.is_some_and(|cell| cell.trim() == told)
+    }
+
+    /// That it has these tables.
+    pub(crate) fn check(&self, tables: &str) {
+        let tables = format!("\n\n{tables}");
+        if self.is_written {
+            let text = [&self.head, BEGIN, &tables, END, &self.tail].concat();
+            std::fs::write(&self.path, text).unwrap();
+        } else {
+            assert_eq!(
+                self.tables, tables,
+                "docs/guarantees.md differs; GESTA_BLESS=1 writes it again"
+            );
+        }
     }
 }

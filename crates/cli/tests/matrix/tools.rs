@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::case::{Case, Class, Cut, Kind, Mode, On};
 
 /// Longer than a call takes on a busy machine: a call that is not cut off does not time out.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// For effects that land after their caller has died.
 const SETTLE: &str = "2s";
 
