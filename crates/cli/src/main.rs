@@ -70,9 +70,9 @@ fn main() -> ExitCode {
 
 fn run(global: Global, command: impl FnOnce(&mut Session) -> anyhow::Result<u8>) -> ExitCode {
     args::start_logs(&global);
-    let colour = global.color;
+    let (colour, json) = (global.color, global.json);
     match Session::new(global).and_then(|mut session| command(&mut session)) {
         Ok(code) => ExitCode::from(code),
-        Err(error) => ExitCode::from(problem::print(&error, colour)),
+        Err(error) => ExitCode::from(problem::print(&error, colour, json)),
     }
 }

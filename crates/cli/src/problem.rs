@@ -8,8 +8,10 @@ use anstyle::{AnsiColor, Style};
 use gesta_core::verification::Class;
 use gesta_runtime::RunError;
 use gesta_store::{AppendError, ChainError, StoreError};
+use serde_json::json;
 
 use crate::args::Color;
+use crate::escape;
 
 const ERROR: u8 = 1;
 /// What the user gave was refused: the command line, a job file, tools, arguments.
@@ -56,21 +58,27 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Prints an error to stderr and says which exit code it has.
-pub(crate) fn print(error: &anyhow::Error, color: Color) -> u8 {
+/// Prints an error to stderr and says which exit code it has. Whoever asked for JSON gets a line of it.
+pub(crate) fn print(error: &anyhow::Error, color: Color, json: bool) -> u8 {
     let stderr = std::io::stderr();
     let mut stderr = anstream::AutoStream::new(stderr, color.choice(&std::io::stderr()));
+    let problem = error.downcast_ref::<Problem>();
+    let code = problem.map_or_else(|| code_of(error), |problem| problem.code);
+    let hint = problem.and_then(|problem| problem.hint.clone()).or_else(|| advice(error));
+    let text = format!("{error:#}");
+    // Nobody is left to be told when stderr is gone.
+    if json {
+        let told = json!({ "error": text, "hint": hint, "exit_code": code });
+        let _ = writeln!(stderr, "{}", escape::json(&told.to_string()));
+        return code;
+    }
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     let cyan = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
-    let text = crate::escape::visible_lines(&format!("{error:#}"));
-    // Nobody is left to be told when stderr is gone.
-    let _ = writeln!(stderr, "{red}error{red:#}: {text}");
-    let problem = error.downcast_ref::<Problem>();
-    let hint = problem.and_then(|problem| problem.hint.clone()).or_else(|| advice(error));
+    let _ = writeln!(stderr, "{red}error{red:#}: {}", escape::visible_lines(&text));
     if let Some(hint) = hint {
-        let _ = writeln!(stderr, "{cyan}hint{cyan:#}: {}", crate::escape::visible_lines(&hint));
+        let _ = writeln!(stderr, "{cyan}hint{cyan:#}: {}", escape::visible_lines(&hint));
     }
-    problem.map_or_else(|| code_of(error), |problem| problem.code)
+    code
 }
 
 /// Advice for errors that bring none.

@@ -55,3 +55,15 @@ fn logs_are_structured_and_apart_from_data() {
     assert!(logs.iter().any(|log| log["fields"]["message"] == "opened the store"), "{}", ran.err);
     assert_eq!(ran.json_lines().len(), 1);
 }
+
+#[test]
+fn whoever_asks_for_json_gets_errors_in_json() {
+    let empty = World::new();
+    let ran = empty.gesta(&["run", "nothere.yaml", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(ran.err.trim()).unwrap();
+    assert_eq!(told["exit_code"].as_i64(), ran.code.map(i64::from), "{told}");
+    assert!(told["error"].as_str().unwrap().contains("nothere.yaml"), "{told}");
+    let told = empty.gesta(&["log", "--json"]).err;
+    let told: serde_json::Value = serde_json::from_str(told.trim()).unwrap();
+    assert!(told["hint"].as_str().unwrap().contains("gesta init"), "{told}");
+}

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use case::{Case, Class, Cut, Kind, Mode, On, cases};
-use scene::{Played, Template, play};
+use scene::{Played, Template, again, play};
 use table::Document;
 
 /// Cases at a time. Most of what they do is waiting for leases to end.
@@ -42,6 +42,36 @@ fn no_effect_happens_twice_wherever_a_worker_is_cut_off() {
 #[test]
 fn no_effect_happens_twice_wherever_a_worker_is_cut_off_on_postgres() {
     play_all(On::Postgres);
+}
+
+/// Whoever takes over may die as well: around each of its appends, the call that it sends again and the
+/// question that it asks.
+#[test]
+fn no_effect_happens_twice_when_whoever_takes_over_is_killed_too() {
+    let points = ["before_append", "after_append"]
+        .into_iter()
+        .flat_map(|point| (1..=3).map(move |times| format!("{point}:{times}:kill")));
+    let once = ["after_claim:kill", "after_gate:kill", "after_dispatch:kill"].map(str::to_owned);
+    let orders: Vec<String> = points.chain(once).collect();
+    let cases: Vec<Case> = cases()
+        .into_iter()
+        .filter(|case| case.mode == Mode::Kill && case.kind == Kind::Http)
+        .filter(|case| matches!(case.cut, Cut::Reached | Cut::Acted))
+        .collect();
+    let killed = in_parallel(cases, |case| {
+        let template = Template::new(case, On::Sqlite);
+        let mut killed = 0;
+        for order in &orders {
+            let again = again::play(case, &template, order);
+            let (played, was_killed) = again.expect("the machine is too busy for this");
+            judge(case, &played);
+            killed += usize::from(was_killed);
+        }
+        (*case, killed)
+    });
+    // It claims, and appends at least once, before and after which it is killed.
+    assert!(killed.values().all(|killed| *killed >= 3), "{killed:?}");
+    println!("{killed:?}");
 }
 
 /// Plays every case. What is seen is the same on every store, and the document has it.

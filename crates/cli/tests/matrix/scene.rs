@@ -1,6 +1,8 @@
 //! One case, played with real processes: a worker that is cut off, another that takes over, and an
 //! operator who tells the truth.
 
+pub(crate) mod again;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -142,12 +144,7 @@ impl Scene<'_> {
         second.signal(Signal::TERM);
         second.ends();
         run(self.path(), &["verify", self.job]);
-        let lines = run(self.path(), &["log", self.job, "--json"]);
-        let entries = lines.lines().skip(2).map(|line| {
-            let line: Value = serde_json::from_str(line).unwrap();
-            line["entry"].clone()
-        });
-        let entries: Vec<Value> = entries.collect();
+        let entries = self.entries();
         if self.case.cut == Cut::Landing {
             let started = entries.iter().find(|entry| entry["kind"] == "started").unwrap();
             let dead_at = started["body"]["permit"]["doc"]["dead_at"].as_u64().unwrap();
@@ -185,6 +182,16 @@ impl Scene<'_> {
             Mode::Freeze => first.signal(Signal::STOP),
         }
         first.is_cut_off(mode).then_some(first)
+    }
+
+    /// The chain, without `root` and `plan`.
+    fn entries(&self) -> Vec<Value> {
+        let lines = run(self.path(), &["log", self.job, "--json"]);
+        let entries = lines.lines().skip(2).map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            line["entry"].clone()
+        });
+        entries.collect()
     }
 
     fn effects(&self) -> BTreeMap<u64, usize> {
