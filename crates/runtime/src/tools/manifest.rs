@@ -40,7 +40,8 @@ pub struct Manifest {
     pub retry: Retry,
     /// What is reserved for one call.
     pub cost: Amounts,
-    /// How many calls one worker makes at a time; without it, as many as there are.
+    /// How many calls of it may be under way at a time, of all workers of the store together; without
+    /// it, as many as there are.
     pub concurrency: Option<NonZeroU32>,
     /// The JSON Schema of the arguments. Without it, any object.
     pub input: Option<serde_json::Value>,
