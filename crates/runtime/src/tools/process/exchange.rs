@@ -25,8 +25,6 @@ use crate::tools::verdict::{Verdict, failing};
 pub(super) const STDERR_TAIL: usize = 4 << 10;
 /// By `sysexits.h`: the user may try again later.
 const EX_TEMPFAIL: i32 = 75;
-const EX_FIRST: i32 = 64;
-const EX_LAST: i32 = 78;
 
 /// A tool that is a program.
 pub(in crate::tools) struct Process {
@@ -172,7 +170,9 @@ impl Process {
             (Some(declared), _) => *declared,
             (None, 0) => Verdict::Answered,
             (None, EX_TEMPFAIL) => Verdict::Retry,
-            (None, EX_FIRST..=EX_LAST) => Verdict::DidNotHappen,
+            // By `sysexits.h`, what was asked for cannot be done. What lies between says that something
+            // broke, which may have been in the middle.
+            (None, 64..=69 | 77 | 78) => Verdict::DidNotHappen,
             (None, _) => self.unless_read(),
         }
     }
