@@ -29,6 +29,7 @@ use super::secrets::{Guarded, Transport};
 use super::tool::Tool;
 use super::verifier::{self, Verifier, VerifierDeclaration};
 use crate::job::Template;
+use crate::rules::Rules;
 
 const MAX_ATTEMPTS: u32 = 100;
 const MAX_RISK: u8 = 100;
@@ -246,6 +247,7 @@ impl CatalogueBuilder {
             }
             check(&manifest, &effects).map_err(problem)?;
             verifier::check(&manifest, &verifiers).map_err(problem)?;
+            Rules::of(&manifest).map_err(|why| problem(Problem::Rule(why.to_string())))?;
             let (declaration, driver) = match reached {
                 Reached::Given { declaration, driver } => (declaration, driver),
                 Reached::Declared { driver, base_dir } => {

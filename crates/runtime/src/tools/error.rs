@@ -113,6 +113,9 @@ pub enum Problem {
         /// What is wrong.
         why: String,
     },
+    /// An expression of `preconditions` or `changes` cannot be used.
+    #[error("it declares a bad expression: {0}")]
+    Rule(String),
     /// A verifier that is declared in no way, or in several.
     #[error("a verifier has exactly one of `http`, `file`, `git` and `tool`")]
     VerifierKind,

@@ -170,6 +170,9 @@ fn what_makes_no_sense_together_is_refused() {
             "{tool}a change of `order` has a `value` and `retract = true`; remove one of them"
         ),
     );
+    for bad in ["preconditions = [\"sum < 5\"]", "changes = [{ type = \"order\", id = \"sum\" }]"] {
+        check_begins(&with(bad), &format!("{tool}it declares a bad expression: in `sum"));
+    }
     check_begins(&with("input = \"missing.json\""), &format!("{tool}cannot read the schema `"));
 }
 
