@@ -499,6 +499,7 @@ impl<'a> Notes<'a> {
                 seq: Some(at.seq),
                 what: "registry head",
                 of: Some(registry.trajectory),
+                blob: None,
             });
         }
     }

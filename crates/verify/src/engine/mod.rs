@@ -80,9 +80,10 @@ pub trait Chains: Sync {
         Vec::new()
     }
 
-    /// Blobs that are only there because some entry names them.
-    fn listed_blobs(&self) -> Vec<Digest> {
-        Vec::new()
+    /// All blobs there are, each only there because some entry names it; none if nobody has listed them, and
+    /// each that is named has to be asked for.
+    fn listed_blobs(&self) -> Option<Vec<Digest>> {
+        None
     }
 }
 
@@ -245,9 +246,10 @@ impl<'a> Audit<'a> {
         let (unsealed, log) = self.log.conclude(&examined, keyring);
         findings.extend(unsealed);
         if !self.options.signatures {
-            let (trajectory, seq, of) = (None, None, None);
-            not_checked.push(NotChecked { trajectory, seq, what: "signatures", of });
+            let (trajectory, seq, of, blob) = (None, None, None, None);
+            not_checked.push(NotChecked { trajectory, seq, what: "signatures", of, blob });
         }
+        not_checked.extend(self.named.absent());
         let disclosed: BTreeSet<Digest> = self.chains.disclosed().into_iter().collect();
         let sensitive = sensitive::told(&examined, &disclosed);
         if whole {
