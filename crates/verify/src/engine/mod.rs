@@ -65,6 +65,11 @@ pub trait Chains: Sync {
         None
     }
 
+    /// What is wrong with how the trajectory is kept, beside its entries. Asked once these were handed out.
+    fn misfiled(&self, _: TrajectoryId) -> Option<Finding> {
+        None
+    }
+
     /// How large the trajectory is, so that large ones are begun first.
     fn size(&self, _: TrajectoryId) -> Option<u64> {
         None
