@@ -82,7 +82,7 @@ pub(crate) async fn carry_out(
     bundle: &Bundle,
     planned: &[Planned],
 ) -> Result<u64> {
-    for digest in bundle.listed_blobs() {
+    for digest in bundle.listed_blobs().unwrap_or_default() {
         let bytes = bundle.blob_bytes(digest).map_err(|finding| unreadable(&finding))?;
         if store.put_blob(&bytes).await?.sha256 != digest {
             return Err(changed(CHANGED).into());

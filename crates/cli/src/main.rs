@@ -28,6 +28,7 @@ mod passphrase;
 mod place;
 mod policies;
 mod problem;
+mod projections;
 mod reference;
 mod registry;
 mod sealing;

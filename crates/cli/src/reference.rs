@@ -6,7 +6,7 @@ use anyhow::Result;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::TrajectoryKind;
-use gesta_store::{Listing, Store, StoredEntry};
+use gesta_store::{Store, StoredEntry};
 
 use crate::problem::Problem;
 
@@ -66,12 +66,11 @@ async fn beginning_with(
     let lowest: Option<TrajectoryId> = format!("t_{digits:0<32}").parse().ok();
     let Some(lowest) = lowest else { return Ok(Vec::new()) };
     let mut found = Vec::new();
-    if store.trajectory(lowest).await?.is_some() {
+    if store.mending().trace(lowest).await?.is_there() {
         found.push(lowest);
     }
-    let listing = Listing { after: Some(lowest), status: None };
-    let page = store.list(&listing, SHOWN).await?;
-    let fitting = page.iter().map(|row| row.trajectory);
+    let page = store.mending().traces(Some(lowest), SHOWN).await?;
+    let fitting = page.iter().filter(|trace| trace.is_there()).map(|trace| trace.trajectory);
     found.extend(fitting.take_while(|id| id.to_string().starts_with(prefix)));
     Ok(found)
 }

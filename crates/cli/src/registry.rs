@@ -48,7 +48,7 @@ impl Registry {
     pub(crate) fn find(session: &Session, store: &Arc<dyn Store>) -> Result<Option<TrajectoryId>> {
         if let Some(workspace) = Session::find_workspace()? {
             let id = workspace.config.registry;
-            if session.wait(store.trajectory(id))?.is_some() {
+            if session.wait(store.mending().trace(id))?.is_there() {
                 return Ok(Some(id));
             }
         }

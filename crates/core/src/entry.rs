@@ -249,7 +249,7 @@ impl Serialize for Payload {
 pub enum EntryError {
     /// Not strict JSON, or not in canonical form.
     #[error("not canonical JSON: {0}")]
-    Json(#[from] JsonError),
+    Json(JsonError),
     /// Another format version.
     #[error(
         "format version {0} is not known to this program, which reads {FORMAT_VERSION}; use one that is as new as what wrote it"
@@ -258,6 +258,13 @@ pub enum EntryError {
     /// The fields do not fit.
     #[error("not an entry: {0}")]
     Shape(String),
+}
+
+// The cause is part of the message: as a source it would be told twice.
+impl From<JsonError> for EntryError {
+    fn from(error: JsonError) -> Self {
+        Self::Json(error)
+    }
 }
 
 /// One fact in a trajectory. The stored bytes are the hashed bytes.

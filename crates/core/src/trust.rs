@@ -170,16 +170,29 @@ pub struct TrustRoot {
 pub enum TrustError {
     /// Not strict JSON of the right shape.
     #[error("the trust root cannot be read: {0}")]
-    Json(#[from] JsonError),
+    Json(JsonError),
     /// Another type of document.
     #[error("the trust root has the type `{0}`, expected `gesta.trust.v1`")]
     Type(String),
     /// A malformed or weak key.
     #[error("the trust root names a bad key: {0}")]
-    Key(#[from] KeyError),
+    Key(KeyError),
     /// The same key twice.
     #[error("the trust root names the key `{0}` twice")]
     Duplicate(KeyId),
+}
+
+// The cause is part of the message: as a source it would be told twice.
+impl From<JsonError> for TrustError {
+    fn from(error: JsonError) -> Self {
+        Self::Json(error)
+    }
+}
+
+impl From<KeyError> for TrustError {
+    fn from(error: KeyError) -> Self {
+        Self::Key(error)
+    }
 }
 
 impl TrustRoot {

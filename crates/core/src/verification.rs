@@ -132,15 +132,15 @@ impl<'a> Verifier<'a> {
 
     /// Verifies the next entry. `stored_id` is the id under which it was kept, if it was kept under one.
     pub fn entry(&mut self, bytes: &[u8], stored_id: Option<EntryId>) -> Result<Entry, Finding> {
-        let expected_seq = self.state.head().map_or(0, |head| head.seq + 1);
-        let entry =
-            Entry::from_bytes(bytes).map_err(|error| self.unreadable(expected_seq, &error))?;
+        // Where it stands: what its bytes say of it may be what was changed.
+        let place = self.state.head().map_or(0, |head| head.seq + 1);
+        let entry = Entry::from_bytes(bytes).map_err(|error| self.unreadable(place, &error))?;
         let trajectory = self.state.trajectory();
         let finding = |class, code, what: String| Finding {
             class,
             code,
             trajectory: Some(trajectory),
-            seq: Some(entry.seq()),
+            seq: Some(place),
             entry: Some(entry.id()),
             what,
         };
@@ -162,9 +162,9 @@ impl<'a> Verifier<'a> {
                 format!("the signature on its `{}` is not by key `{}`", forged.type_, forged.key);
             return Err(finding(Class::Tampered, "signature", what));
         }
-        self.state
-            .apply(&entry)
-            .map_err(|illegal| finding(Class::Tampered, code_of(&illegal), illegal.to_string()))?;
+        self.state.apply(&entry).map_err(|illegal| {
+            finding(Class::Tampered, code_of(&illegal), told(&illegal, place))
+        })?;
         if self.signatures {
             self.check_trust(&entry, &signed).map_err(|(type_, distrust)| {
                 finding(
@@ -247,6 +247,27 @@ fn code_of(illegal: &Illegal) -> &'static str {
         Why::Sequence { .. } => "sequence",
         Why::Parent => "parent",
         _ => "illegal",
+    }
+}
+
+/// What is wrong with the entry at this place, for people. A link that does not fit tells of two entries:
+/// which of them was changed, their bytes do not say.
+fn told(illegal: &Illegal, place: u64) -> String {
+    match (&illegal.why, place.checked_sub(1)) {
+        (Why::Parent, Some(before)) => format!(
+            "entry {before} is not the one that entry {place} (`{}`) names as its parent: entry {before} was \
+             changed after it was written, or this link was",
+            illegal.kind
+        ),
+        (Why::Sequence { expected }, _) => format!(
+            "the entry (`{}`) at place {expected} of the chain says that it is entry {}",
+            illegal.kind, illegal.seq
+        ),
+        (Why::OtherTrajectory, _) => format!(
+            "the entry (`{}`) at place {place} of the chain belongs to another trajectory",
+            illegal.kind
+        ),
+        _ => illegal.to_string(),
     }
 }
 

@@ -12,7 +12,7 @@ use gesta_core::document::EffectReport;
 use gesta_core::entry::Head;
 use gesta_core::ids::{Tenant, TrajectoryId, WorkerId};
 use gesta_core::log::tiles::TileId;
-use gesta_core::projection::{Admitted, Projection};
+use gesta_core::projection::{Admitted, Projection, Summary};
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 
@@ -21,6 +21,7 @@ use crate::archive::{Archives, Archiving, BundleRow, Size, Whole};
 use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
+use crate::mending::{Mark, Mending, Trace};
 use crate::news::Listening;
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
@@ -260,6 +261,10 @@ impl Store for FaultyStore {
         self
     }
 
+    fn mending(&self) -> &dyn Mending {
+        self
+    }
+
     fn listen(&self) -> Listening {
         self.inner.listen()
     }
@@ -328,5 +333,35 @@ impl Archives for FaultyStore {
 
     async fn size(&self) -> Result<Size, StoreError> {
         self.inner.archives().size().await
+    }
+}
+
+#[async_trait]
+impl Mending for FaultyStore {
+    async fn traces(
+        &self,
+        after: Option<TrajectoryId>,
+        max: usize,
+    ) -> Result<Vec<Trace>, StoreError> {
+        self.inner.mending().traces(after, max).await
+    }
+
+    async fn trace(&self, trajectory: TrajectoryId) -> Result<Trace, StoreError> {
+        self.inner.mending().trace(trajectory).await
+    }
+
+    async fn put_row(
+        &self,
+        trajectory: TrajectoryId,
+        was: Option<&Mark>,
+        head: Head,
+        summary: &Summary,
+    ) -> Result<bool, StoreError> {
+        let mending = self.inner.mending();
+        self.write(mending.put_row(trajectory, was, head, summary), |error| error).await
+    }
+
+    async fn drop_parked(&self, trajectory: TrajectoryId) -> Result<bool, StoreError> {
+        self.write(self.inner.mending().drop_parked(trajectory), |error| error).await
     }
 }

@@ -14,6 +14,7 @@ pub mod error;
 pub mod faulty;
 mod log;
 pub mod memory;
+mod mending;
 pub mod news;
 mod outbox;
 pub mod port;
@@ -31,6 +32,7 @@ pub use epoch::{Copied, Epoch, Epochs, HeldListing, HeldRow, Opening, Release};
 pub use error::{AppendError, StoreError};
 pub use gesta_core::amounts::Span;
 pub use log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
+pub use mending::{Mark, Mending, Trace};
 pub use news::{Hearing, Listening, News};
 pub use outbox::{NoticeRow, Tried};
 pub use port::{

@@ -4,6 +4,7 @@
 mod archive;
 mod epochs;
 mod log;
+mod mending;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -26,6 +27,7 @@ use crate::clock::Clock;
 use crate::epoch::{Epochs, HeldRow};
 use crate::error::{AppendError, StoreError};
 use crate::log::LogStore;
+use crate::mending::Mending;
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Outbox, Tried};
 use crate::port::{
@@ -425,6 +427,10 @@ impl Store for MemoryStore {
     }
 
     fn archives(&self) -> &dyn Archives {
+        self
+    }
+
+    fn mending(&self) -> &dyn Mending {
         self
     }
 

@@ -16,6 +16,7 @@ use crate::archive::{Archived, Archives};
 use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::LogStore;
+use crate::mending::Mending;
 use crate::news::Listening;
 use crate::outbox::{NoticeRow, Tried};
 use crate::rations::Ration;
@@ -279,6 +280,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// What it knows of trajectories whose entries are elsewhere.
     fn archives(&self) -> &dyn Archives;
+
+    /// What it can tell of trajectories whose rows nobody believes.
+    fn mending(&self) -> &dyn Mending;
 
     /// Hears of what is added by others than the owner, reported to the inbox, or given back with
     /// something left to do. News may be missed; whoever listens also looks from time to time.

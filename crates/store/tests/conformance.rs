@@ -38,6 +38,8 @@ macro_rules! conformance {
             trajectories_are_listed_in_pages,
             parked_steps_are_listed_in_pages,
             projections_are_rebuilt,
+            every_trajectory_leaves_a_trace,
+            a_row_is_put_where_the_entries_end,
             claims_go_to_one_worker,
             only_work_is_claimed,
             one_is_claimed_by_name,

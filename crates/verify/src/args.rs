@@ -107,8 +107,14 @@ pub(crate) fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Command
             Some("--version" | "-V") => return Ok(Command::Version),
             Some("--") => only_paths = true,
             Some(option) if option.starts_with('-') => {
-                if !read.flag(option) {
-                    read.option(option, &mut words)?;
+                let (option, given) = match option.split_once('=') {
+                    Some((option, value)) => (option, Some(OsString::from(value))),
+                    None => (option, None),
+                };
+                match (read.flag(option), given) {
+                    (true, None) => {}
+                    (true, Some(_)) => return Err(format!("`{option}` takes no value")),
+                    (false, given) => read.option(option, given.or_else(|| words.next()))?,
                 }
             }
             _ if read.bundle.is_some() => {
@@ -137,12 +143,8 @@ impl Words {
     }
 
     /// Takes an option with its value.
-    fn option(
-        &mut self,
-        option: &str,
-        words: &mut impl Iterator<Item = OsString>,
-    ) -> Result<(), String> {
-        let mut value = || words.next().ok_or_else(|| format!("`{option}` needs a value"));
+    fn option(&mut self, option: &str, given: Option<OsString>) -> Result<(), String> {
+        let value = || given.ok_or_else(|| format!("`{option}` needs a value"));
         match option {
             "--trust" => self.trust = Some(PathBuf::from(value()?)),
             "--proof" => self.proof = Some(PathBuf::from(value()?)),
@@ -225,6 +227,12 @@ mod tests {
         assert!(args.json && args.partial && !args.quiet);
         assert_eq!(args.log, LogArgs::default());
         assert_eq!(parsed(&["--help"]), Ok(Command::Help));
+        let spelled = parsed(&["--threads=3", "--trust=a=b.json", "b"]);
+        assert_eq!(spelled, parsed(&["--trust", "a=b.json", "--threads", "3", "b"]));
+        assert!(
+            matches!(spelled, Ok(Command::Verify(args)) if args.trust == PathBuf::from("a=b.json"))
+        );
+        assert!(parsed(&["--trust=t", "--json=yes", "b"]).unwrap_err().contains("takes no value"));
         for bad in [&["--threads", "0", "b"][..], &["--fast", "b"], &["--trust", "t", "a", "b"]] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }

@@ -89,6 +89,23 @@ pub struct NotChecked {
     pub what: &'static str,
     /// The trajectory in which it would be.
     pub of: Option<TrajectoryId>,
+    /// The blob that it would be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blob: Option<Digest>,
+}
+
+impl NotChecked {
+    /// A document that was in force and is not here.
+    pub(crate) fn document(digest: Digest) -> Self {
+        let what = "policy, catalogue or configuration";
+        Self { trajectory: None, seq: None, what, of: None, blob: Some(digest) }
+    }
+
+    /// Whether the report is incomplete without it. A replay needs the documents that were in force, and
+    /// nothing that is verified does.
+    fn is_needed(&self) -> bool {
+        self.blob.is_none()
+    }
 }
 
 impl fmt::Display for NotChecked {
@@ -100,9 +117,10 @@ impl fmt::Display for NotChecked {
         if let Some(seq) = self.seq {
             write!(f, " at entry {seq}")?;
         }
-        match self.of {
-            Some(of) => write!(f, ": {of} is not here, or not sound so far"),
-            None => Ok(()),
+        match (self.of, self.blob) {
+            (Some(of), _) => write!(f, ": {of} is not here, or not sound so far"),
+            (None, Some(blob)) => write!(f, ": the blob `{blob}` is not here"),
+            (None, None) => Ok(()),
         }
     }
 }
@@ -223,7 +241,7 @@ impl Report {
         trajectories.sort_by_key(|line| line.trajectory);
         let lacking = not_checked
             .iter()
-            .filter(|_| !partial)
+            .filter(|lacking| !partial && lacking.is_needed())
             .map(|lacking| (lacking.trajectory, Class::Incomplete));
         let faults = findings.iter().map(|finding| (finding.trajectory, finding.class));
         let mut classes: BTreeMap<Option<TrajectoryId>, BTreeSet<Class>> = BTreeMap::new();

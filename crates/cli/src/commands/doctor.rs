@@ -1,32 +1,26 @@
 //! `gesta doctor`: whether a workspace and its store are in order, and mending what can be rebuilt.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use clap::Args;
-use gesta_core::ids::{StepId, TrajectoryId};
-use gesta_core::projection::{Parked, Projection};
-use gesta_core::state::State;
+use gesta_core::ids::TrajectoryId;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::Role;
-use gesta_store::{BundleRow, Chain, ParkedListing, Store, TrajectoryRow};
+use gesta_store::{BundleRow, Store, Trace};
 use gesta_verify::bundle::Bundle;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::verify::bar;
 use crate::escape::visible;
 use crate::output::counted;
+use crate::projections::{self, Compared};
 use crate::session::Session;
 use crate::workspace::Workspace;
 use crate::{archive, chains, key_file, moment, output};
 
-/// How many rows are read at a time.
-const PAGE: usize = 512;
-/// How often a trajectory that grows meanwhile is read again.
-const REREADS: usize = 5;
 /// How far in the future an entry may be before a clock is called wrong.
 const SKEW_MS: u64 = 5 * 60 * 1000;
 /// When this was written: a clock that shows less is wrong.
@@ -93,12 +87,13 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         Err(error) => examination.add("store", Health::Wrong, format!("{error:#}")),
         Ok(store) => {
             examination.add("store", Health::Ok, format!("`{place}` opens; its schema is current"));
-            let rows = session.wait(chains::all(&store))?;
-            clock(&rows, &mut examination);
-            folds(session, &store, &rows, arguments.rebuild, &mut examination)?;
+            let traces = session.wait(chains::traces(&store))?;
+            let folded = fold(session, &store, &traces, arguments.rebuild)?;
+            clock(folded.newest, &mut examination);
+            folded.tell(arguments.rebuild, &mut examination);
             bundles(session, &store, workspace.as_ref(), &mut examination)?;
             if let Some(workspace) = &workspace {
-                registry(workspace, &rows, &mut examination);
+                registry(workspace, &traces, &mut examination);
             }
         }
     }
@@ -182,18 +177,17 @@ fn trust(workspace: &Workspace, examination: &mut Examination) {
     }
 }
 
-fn registry(workspace: &Workspace, rows: &[TrajectoryRow], examination: &mut Examination) {
+fn registry(workspace: &Workspace, traces: &[Trace], examination: &mut Examination) {
     let id = workspace.config.registry;
-    let bad = match rows.iter().any(|row| row.trajectory == id) {
+    let bad = match traces.iter().any(|trace| trace.trajectory == id && trace.is_there()) {
         true => Vec::new(),
         false => vec![format!("the registry {id} of gesta.toml is not in this store")],
     };
     examination.judge("registry", format!("{id} is there"), bad);
 }
 
-fn clock(rows: &[TrajectoryRow], examination: &mut Examination) {
+fn clock(newest: UnixMs, examination: &mut Examination) {
     let now = Session::now();
-    let newest = rows.iter().map(|row| row.summary.changed_at).max().unwrap_or_default();
     let mut bad = Vec::new();
     if now < WRITTEN {
         bad.push(format!("the clock of this machine shows {}", moment::utc(now)));
@@ -239,136 +233,88 @@ fn bundles(
     Ok(())
 }
 
-/// Folds every trajectory that is here and compares its rows with what comes out.
-fn folds(
+/// What folding every trajectory that is here has told.
+#[derive(Default)]
+struct Folded {
+    trajectories: u64,
+    entries: u64,
+    /// When the newest entry is of.
+    newest: UnixMs,
+    broken: Vec<String>,
+    /// Rows that differ from what folding gives, or did.
+    differing: Vec<String>,
+}
+
+/// Folds every trajectory that is here, compares its rows with what comes out, and writes them again if that
+/// is asked for.
+fn fold(
     session: &Session,
     store: &Arc<dyn Store>,
-    rows: &[TrajectoryRow],
+    traces: &[Trace],
     rebuild: bool,
-    examination: &mut Examination,
-) -> Result<()> {
-    let here: Vec<&TrajectoryRow> = rows.iter().filter(|row| row.archived.is_none()).collect();
-    let entries: u64 = here.iter().map(|row| row.head.seq + 1).sum();
-    let bar = bar(output::shows_progress(session.out.is_json()), entries);
-    let (mut broken, mut differing, mut repaired) = (Vec::new(), Vec::new(), Vec::new());
-    for row in &here {
-        match session.wait(compare(store, row.trajectory)) {
-            Err(error) => broken.push(format!("{}: {error:#}", row.trajectory)),
-            Ok((_, differences)) if differences.is_empty() => {}
-            Ok((state, differences)) if rebuild => {
-                session.wait(reproject(store, &state))?;
-                repaired.extend(differences);
+) -> Result<Folded> {
+    let mut folded = Folded::default();
+    let here = || traces.iter().filter(|trace| !trace.is_archived());
+    let ends = here().filter_map(Trace::head);
+    let expected = ends.fold(0, |sum: u64, head| sum.saturating_add(head.seq).saturating_add(1));
+    let bar = bar(output::shows_progress(session.out.is_json()), expected);
+    for trace in here() {
+        let id = trace.trajectory;
+        match &trace.row {
+            _ if trace.entries => {
+                let compared = session.wait(projections::compare(store, id));
+                if let Some(compared) = folded.take(id, compared).filter(|_| rebuild) {
+                    session.wait(projections::rebuild(store, &compared))?;
+                }
             }
-            Ok((_, differences)) => differing.extend(differences),
+            Some(row) => folded.broken.push(format!(
+                "{id}: its row ends at entry {}, and it has no entries; take them from a backup or a bundle",
+                row.seq
+            )),
+            // One that began since the list was made is no stray.
+            None if session.wait(store.mending().trace(id))?.is_there() => continue,
+            None => {
+                folded.differing.push(format!("{id}: parked rows without a trajectory"));
+                if rebuild {
+                    session.wait(store.mending().drop_parked(id))?;
+                }
+                continue;
+            }
         }
-        bar.inc(row.head.seq + 1);
+        folded.trajectories += 1;
+        bar.set_position(folded.entries);
     }
     bar.finish_and_clear();
-    let strays = session.wait(strays(store, rows))?;
-    differing.extend(strays);
-    let count = counted(here.len() as u64, "trajectory", "trajectories");
-    let entries = counted(entries, "entry", "entries");
-    examination.judge("chains", format!("{count} with {entries}, all legal"), broken);
-    for what in &repaired {
-        examination.add("projections", Health::Repaired, what.as_str());
-    }
-    examination.judge("projections", "all rows are what folding gives", differing);
-    Ok(())
+    Ok(folded)
 }
 
-/// The folded state, and how the trajectory's rows differ from it. One that grows meanwhile is read
-/// again.
-async fn compare(store: &Arc<dyn Store>, id: TrajectoryId) -> Result<(State, Vec<String>)> {
-    let mut chain = Chain::load(Arc::clone(store), id).await?;
-    for _ in 0..REREADS {
-        let row = store.trajectory(id).await?;
-        let parked = parked(store, id).await?;
-        chain.refresh().await?;
-        let state = chain.state().clone();
-        let settled =
-            store.trajectory(id).await?.map(|row| row.head) == row.as_ref().map(|row| row.head);
-        if settled {
-            let differences = differences(&state, row.as_ref(), &parked)?;
-            return Ok((state, differences));
-        }
-    }
-    Ok((chain.state().clone(), Vec::new()))
-}
-
-async fn parked(store: &Arc<dyn Store>, id: TrajectoryId) -> Result<BTreeMap<StepId, Parked>> {
-    let mut found = BTreeMap::new();
-    let mut listing = ParkedListing { trajectory: Some(id), ..ParkedListing::default() };
-    loop {
-        let page = store.parked(&listing, PAGE).await?;
-        listing.after = page.last().map(|row| (row.trajectory, row.parked.step.clone()));
-        let full = page.len() == PAGE;
-        found.extend(page.into_iter().map(|row| (row.parked.step.clone(), row.parked)));
-        if !full {
-            return Ok(found);
-        }
-    }
-}
-
-fn differences(
-    state: &State,
-    row: Option<&TrajectoryRow>,
-    parked: &BTreeMap<StepId, Parked>,
-) -> Result<Vec<String>> {
-    let id = state.trajectory();
-    let mut found = Vec::new();
-    let Some(row) = row else { return Ok(vec![format!("{id}: its row is gone")]) };
-    if Some(row.head) != state.head() {
-        // The row's head is what appends are compared with: it is not rebuilt from a shorter chain.
-        anyhow::bail!("its row ends at entry {}, and its chain elsewhere", row.head.seq);
-    }
-    let (Value::Object(is), Value::Object(should)) = (json!(row.summary), json!(state.summary()))
-    else {
-        anyhow::bail!("it has not begun");
-    };
-    for (field, should) in &should {
-        match is.get(field) {
-            Some(is) if is == should => {}
-            is => found.push(format!(
-                "{id}: {field} is {}, should be {should}",
-                is.unwrap_or(&Value::Null)
-            )),
-        }
-    }
-    let mut expected: BTreeMap<StepId, Parked> =
-        state.parked().map(|parked| (parked.step.clone(), parked)).collect();
-    for (step, is) in parked {
-        match expected.remove(step) {
-            Some(should) if should == *is => {}
-            Some(_) => found.push(format!("{id}: the row of parked step `{step}` differs")),
-            None => found.push(format!("{id}: step `{step}` has a row and is not parked")),
-        }
-    }
-    found.extend(expected.keys().map(|step| format!("{id}: parked step `{step}` has no row")));
-    Ok(found)
-}
-
-async fn reproject(store: &Arc<dyn Store>, state: &State) -> Result<()> {
-    let (Some(head), Some(summary)) = (state.head(), state.summary()) else { return Ok(()) };
-    let projection = Projection { summary, unparked: Vec::new(), parked: state.parked().collect() };
-    Ok(store.reproject(state.trajectory(), head, &projection).await?)
-}
-
-/// Parked rows of trajectories that are not there.
-async fn strays(store: &Arc<dyn Store>, rows: &[TrajectoryRow]) -> Result<BTreeSet<String>> {
-    let known: BTreeSet<TrajectoryId> = rows.iter().map(|row| row.trajectory).collect();
-    let mut found = BTreeSet::new();
-    let mut listing = ParkedListing::default();
-    loop {
-        let page = store.parked(&listing, PAGE).await?;
-        for row in page.iter().filter(|row| !known.contains(&row.trajectory)) {
-            // One that began since the list was made is no stray.
-            if store.trajectory(row.trajectory).await?.is_none() {
-                found.insert(format!("{}: parked rows without a trajectory", row.trajectory));
+impl Folded {
+    /// Takes note of one. Handed back if its rows differ.
+    fn take(&mut self, id: TrajectoryId, compared: Result<Compared>) -> Option<Compared> {
+        match compared {
+            Err(error) => {
+                self.broken.push(format!("{id}: {error:#}"));
+                None
+            }
+            Ok(compared) => {
+                self.entries += compared.state.head().map_or(0, |head| head.seq + 1);
+                self.newest = self.newest.max(compared.state.at());
+                self.differing.extend(compared.differences.iter().cloned());
+                (!compared.differences.is_empty()).then_some(compared)
             }
         }
-        listing.after = page.last().map(|row| (row.trajectory, row.parked.step.clone()));
-        if page.len() < PAGE {
-            return Ok(found);
+    }
+
+    fn tell(mut self, rebuilt: bool, examination: &mut Examination) {
+        let trajectories = counted(self.trajectories, "trajectory", "trajectories");
+        let entries = counted(self.entries, "entry", "entries");
+        let good = format!("{trajectories} with {entries}, all legal");
+        examination.judge("chains", good, self.broken);
+        if rebuilt {
+            for what in self.differing.drain(..) {
+                examination.add("projections", Health::Repaired, what);
+            }
         }
+        examination.judge("projections", "all rows are what folding gives", self.differing);
     }
 }

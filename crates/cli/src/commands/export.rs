@@ -146,8 +146,7 @@ fn asked(
 ) -> Result<Vec<TrajectoryId>> {
     let mut asked = Vec::new();
     if arguments.all {
-        let rows = session.wait(chains::all(store))?;
-        asked.extend(rows.into_iter().map(|row| row.trajectory));
+        asked.extend(session.wait(chains::ends(store))?.into_keys());
         if asked.is_empty() {
             return Err(Problem::new("there is nothing in this store to export").into());
         }
@@ -215,7 +214,7 @@ async fn count(
     let mut last: BTreeMap<TrajectoryId, Head> = BTreeMap::new();
     let mut registries: BTreeMap<TrajectoryId, State> = BTreeMap::new();
     let mut documents: BTreeSet<Digest> = BTreeSet::new();
-    let heads = chains::walk(store, asked, follow, |visited| {
+    let ends = chains::walk(store, asked, follow, |visited| {
         let Visited { trajectory, stored, entry } = visited;
         let entry = entry.filter(|entry| entry.id() == stored.id);
         let entry = entry.ok_or_else(|| altered(trajectory, stored.seq))?;
@@ -237,8 +236,15 @@ async fn count(
         Ok(())
     })
     .await?;
-    if let Some((trajectory, head)) = heads.iter().find(|(id, head)| last.get(id) != Some(head)) {
-        return Err(altered(*trajectory, head.seq).into());
+    for (trajectory, end) in ends {
+        let Some(end) = end else { return Err(unended(trajectory).into()) };
+        match last.get(&trajectory) {
+            Some(last) if *last == end => {}
+            Some(last) if last.seq > end.seq => {
+                return Err(altered(trajectory, end.seq + 1).into());
+            }
+            _ => return Err(altered(trajectory, end.seq).into()),
+        }
     }
     // Policies, tools and options: whoever replays decides under what was in force.
     for digest in documents {
@@ -302,6 +308,13 @@ fn begins_registry(entry: &Entry) -> bool {
 fn altered(trajectory: TrajectoryId, seq: u64) -> Problem {
     Problem::new(format!("entry {seq} of {trajectory} was altered; nothing was exported"))
         .hint(format!("`gesta verify {trajectory}` gives a full report"))
+        .class(Class::Tampered)
+}
+
+fn unended(trajectory: TrajectoryId) -> Problem {
+    let what = format!("no row says where {trajectory} ends; nothing was exported");
+    Problem::new(what)
+        .hint("`gesta doctor --rebuild` makes the row again from the entries")
         .class(Class::Tampered)
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let back = planned.iter().filter(|one| one.archived).count() as u64;
     let grown = planned.iter().filter(|one| one.there.is_some() && one.missing > 0);
     let extended = grown.count() as u64 - back;
-    let blobs = bundle.listed_blobs().len() as u64;
+    let blobs = bundle.listed_blobs().map_or(0, |listed| listed.len() as u64);
     if session.out.is_json() {
         let ids: Vec<_> = planned.iter().map(|one| one.trajectory).collect();
         session.out.document(&json!({

@@ -1,8 +1,7 @@
 //! `gesta verify`: whether trajectories of a store hold, against a trust root.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use gesta_verify::report::Report;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::chains::{self, StoreChains};
+use crate::problem::Problem;
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::{output, place, reference, sealing};
@@ -51,6 +51,12 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
+    if let Some(file) = arguments.trajectories.iter().find(|text| is_file(text)) {
+        return Err(Problem::new(format!("`{file}` is a file, and no trajectory of the store"))
+            .hint(format!("`gesta-verify --trust FILE {file}` verifies a bundle"))
+            .bad_input()
+            .into());
+    }
     let trust = Session::trust(arguments.trust.as_deref())?.keyring()?;
     let store = session.store()?;
     let mut asked = Vec::new();
@@ -58,9 +64,9 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         asked.push(session.wait(reference::trajectory(&store, text))?);
     }
     if arguments.here {
-        let rows = session.wait(chains::all(&store))?;
-        let here = rows.into_iter().filter(|row| row.archived.is_none());
-        asked.extend(here.map(|row| row.trajectory));
+        let traces = session.wait(chains::traces(&store))?;
+        let here = traces.into_iter().filter(|trace| trace.is_there() && !trace.is_archived());
+        asked.extend(here.map(|trace| trace.trajectory));
     }
     let started = Instant::now();
     let demand = Demand { sealed: arguments.sealed, ..Demand::default() };
@@ -68,6 +74,11 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let report = verify(session, &store, &asked, &trust, (only, &demand))?;
     print(session, &report, started.elapsed())?;
     Ok(report.exit_code())
+}
+
+/// Whether somebody who has a bundle takes this for the program that verifies it.
+fn is_file(text: &str) -> bool {
+    !text.starts_with("t_") && text.contains(['.', '/']) && Path::new(text).is_file()
 }
 
 /// Verifies some trajectories and what they rest on, or all.
@@ -108,19 +119,18 @@ fn chains(
     }
     for _ in 0..sealing::TRIES {
         let row = session.wait(store.log().checkpoint(Which::Newest))?;
-        let heads: BTreeMap<_, _> = if asked.is_empty() {
-            let rows = session.wait(chains::all(store))?;
-            rows.into_iter().map(|row| (row.trajectory, row.head)).collect()
+        let ends = if asked.is_empty() {
+            session.wait(chains::ends(store))?
         } else {
             session.wait(chains::walk(store, &from, !only, |_| Ok(())))?
         };
         let made =
-            |heads, sealing| StoreChains::new(Arc::clone(store), session.handle(), heads, sealing);
-        let Some(row) = row else { return Ok(made(heads, None)) };
-        let some: Vec<TrajectoryId> = heads.keys().copied().collect();
+            |ends, sealing| StoreChains::new(Arc::clone(store), session.handle(), ends, sealing);
+        let Some(row) = row else { return Ok(made(ends, None)) };
+        let some: Vec<TrajectoryId> = ends.keys().copied().collect();
         let some = (!asked.is_empty()).then_some(some.as_slice());
         if let Some(sealing) = session.wait(sealing::evidence(&**store, &row, some))? {
-            return Ok(made(heads, Some(sealing)));
+            return Ok(made(ends, Some(sealing)));
         }
     }
     Err(sealing::not_shown().into())

@@ -58,6 +58,66 @@ fn altered_projections_are_found_and_rebuilt_to_the_same_rows() {
 }
 
 #[test]
+fn rows_that_cannot_be_read_are_rebuilt() {
+    let world = World::new();
+    sample::write_file(&world.path("s.db"));
+    let before = rows(&world);
+    for (damage, said) in [
+        ("UPDATE trajectories SET status = 'nonsense'", "its row cannot be read"),
+        ("UPDATE trajectories SET rank = 'high'", "its row cannot be read"),
+        ("UPDATE trajectories SET attempt = 'first', tools = x'00'", "its row cannot be read"),
+        (
+            "UPDATE trajectories SET kind = '', tenant = '', runnable = 'no'",
+            "its row cannot be read",
+        ),
+        ("UPDATE parked SET on_what = 'nothing'", "rows of its parked steps cannot be read"),
+        (
+            "UPDATE parked SET entry = x'00', until = 'soon'",
+            "rows of its parked steps cannot be read",
+        ),
+        ("UPDATE trajectories SET head_id = x'00'", "its row does not say where it ends"),
+        ("UPDATE trajectories SET head_seq = -1", "its row does not say where it ends"),
+        ("UPDATE trajectories SET head_seq = 'x'", "its row ends at entry 0, and its entries at"),
+        ("UPDATE trajectories SET head_seq = head_seq + 5", "and its entries at"),
+        (
+            "UPDATE trajectories SET head_seq = 1, head_id = randomblob(32)",
+            "its row ends at entry 1",
+        ),
+        ("UPDATE trajectories SET head_id = randomblob(32)", "its row ends with another entry"),
+        ("DELETE FROM trajectories", "its row is gone"),
+        (
+            "INSERT INTO parked VALUES (randomblob(16), 'ghost', 'nothing', x'', NULL, NULL, '')",
+            "parked rows without a trajectory",
+        ),
+    ] {
+        assert!(Connection::open(world.path("s.db")).unwrap().execute(damage, []).unwrap() > 0);
+        let found = world.gesta(&["--store", "s.db", "doctor"]).expect(1);
+        assert!(found.out.contains(said), "{damage}:\n{}", found.out);
+        assert!(found.err.contains("--rebuild"), "{}", found.err);
+        let rebuilt = world.gesta(&["--store", "s.db", "doctor", "--rebuild"]).ok();
+        assert!(rebuilt.contains("repaired") && rebuilt.contains(said), "{damage}:\n{rebuilt}");
+        assert_eq!(rows(&world), before, "{damage}");
+        world.gesta(&["--store", "s.db", "doctor"]).ok();
+    }
+}
+
+#[test]
+fn a_row_that_tells_of_more_than_there_is_stands() {
+    let world = World::new();
+    sample::write_file(&world.path("s.db"));
+    let damage = "UPDATE trajectories SET head_seq = head_seq + 1, head_id = randomblob(32)";
+    assert_eq!(Connection::open(world.path("s.db")).unwrap().execute(damage, []).unwrap(), 2);
+    let before = rows(&world);
+    let refused = world.gesta(&["--store", "s.db", "doctor", "--rebuild"]).expect(1);
+    assert!(refused.out.contains("what is between was cut off"), "{}", refused.out);
+    assert_eq!(rows(&world), before);
+    Connection::open(world.path("s.db")).unwrap().execute("DELETE FROM entries", []).unwrap();
+    let refused = world.gesta(&["--store", "s.db", "doctor", "--rebuild"]).expect(1);
+    assert!(refused.out.contains("and it has no entries"), "{}", refused.out);
+    assert_eq!(rows(&world), before);
+}
+
+#[test]
 fn a_chain_that_does_not_fold_is_not_rebuilt() {
     let world = World::with_demo();
     let report =

@@ -48,8 +48,12 @@ impl Database {
     }
 
     fn run(&self, sql: &str) {
+        self.run_in(&self.server, sql);
+    }
+
+    fn run_in(&self, url: &str, sql: &str) {
         self.runtime.block_on(async {
-            let connected = tokio_postgres::connect(&self.server, tokio_postgres::NoTls).await;
+            let connected = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
             let (client, connection) = connected.unwrap();
             tokio::spawn(connection);
             client.batch_execute(sql).await.unwrap();
@@ -102,6 +106,45 @@ fn both_stores_export_the_same_bytes() {
     }
     let bytes = |file| std::fs::read(world.path(file)).unwrap();
     assert_eq!(bytes("sqlite.gesta"), bytes("postgres.gesta"));
+}
+
+#[test]
+fn rows_of_a_database_are_rebuilt_from_its_entries() {
+    let database = Database::new("mending");
+    let (url, world) = (database.url(), World::new());
+    let trust = database.runtime.block_on(async {
+        let store = PostgresStore::connect(&url, &Options::default()).await.unwrap();
+        let store: Arc<dyn Store> = Arc::new(store);
+        sample::fill(&store).await
+    });
+    std::fs::write(world.path("t.json"), serde_json::to_vec(&trust).unwrap()).unwrap();
+    let run = |arguments: &[&str]| world.gesta_with(arguments, &[("GESTA_STORE", &url)]);
+    let before = run(&["log", "--json"]).ok();
+    let tampered = Some("tampered");
+    for (damage, said, verified) in [
+        ("UPDATE trajectories SET status = 'nonsense'", "its row cannot be read", None),
+        ("UPDATE trajectories SET rank = 99", "its row cannot be read", None),
+        ("UPDATE parked SET on_what = 'nothing'", "rows of its parked steps cannot be read", None),
+        ("UPDATE trajectories SET head_seq = 1", "its row ends at entry 1", tampered),
+        ("UPDATE trajectories SET head_id = ''", "its row does not say where it ends", tampered),
+        ("DELETE FROM trajectories", "its row is gone", tampered),
+        (
+            "INSERT INTO parked VALUES (substr(sha256('ghost'), 1, 16), 'ghost', 'nothing', '', NULL, NULL, '')",
+            "parked rows without a trajectory",
+            None,
+        ),
+    ] {
+        database.run_in(&url, damage);
+        let verify =
+            run(&["verify", "--trust", "t.json"]).expect(if verified.is_some() { 3 } else { 0 });
+        assert!(verify.out.starts_with(verified.unwrap_or("sound")), "{damage}:\n{}", verify.out);
+        let found = run(&["doctor"]).expect(1);
+        assert!(found.out.contains(said), "{damage}:\n{}", found.out);
+        let rebuilt = run(&["doctor", "--rebuild"]).ok();
+        assert!(rebuilt.contains("repaired") && rebuilt.contains(said), "{damage}:\n{rebuilt}");
+        assert_eq!(run(&["log", "--json"]).ok(), before, "{damage}");
+        run(&["doctor"]).ok();
+    }
 }
 
 #[test]

@@ -99,10 +99,10 @@ pub struct ConsistencyProof {
 pub enum EvidenceError {
     /// The checkpoint is not one.
     #[error("the checkpoint cannot be read: {0}")]
-    Checkpoint(#[from] CheckpointError),
+    Checkpoint(CheckpointError),
     /// The document is not one.
     #[error("the proofs cannot be read: {0}")]
-    Json(#[from] JsonError),
+    Json(JsonError),
     /// Not as a writer writes them.
     #[error("the proofs are not as they are written: {0}")]
     Shape(&'static str),
@@ -114,6 +114,19 @@ pub enum EvidenceError {
         /// What it should show.
         what: &'static str,
     },
+}
+
+// The cause is part of the message: as a source it would be told twice.
+impl From<CheckpointError> for EvidenceError {
+    fn from(error: CheckpointError) -> Self {
+        Self::Checkpoint(error)
+    }
+}
+
+impl From<JsonError> for EvidenceError {
+    fn from(error: JsonError) -> Self {
+        Self::Json(error)
+    }
 }
 
 impl Proofs {

@@ -60,10 +60,10 @@ pub enum Why {
     #[error("a trajectory of this kind has no such entry")]
     WrongKindOfTrajectory,
     #[error("it cannot be written canonically: {0}")]
-    Json(#[from] JsonError),
+    Json(JsonError),
 
     // beginnings
-    #[error("{0}")]
+    #[error(transparent)]
     Writs(#[from] WritChainError),
     #[error("the writ roots another trajectory, or none")]
     WritElsewhere,
@@ -147,7 +147,7 @@ pub enum Why {
     Cost,
     #[error("a skipped step changes and returns nothing")]
     NotEmpty,
-    #[error("{0}")]
+    #[error(transparent)]
     Delta(#[from] DeltaError),
 
     // approvals
@@ -185,7 +185,7 @@ pub enum Why {
     OtherTask,
     #[error("there is something to do")]
     Restless,
-    #[error("{0}")]
+    #[error(transparent)]
     Widening(#[from] Widening),
     #[error("it names another child")]
     OtherChild,
@@ -223,8 +223,15 @@ pub enum Why {
     // registry
     #[error("{0}")]
     Signer(Distrust),
-    #[error("{0}")]
+    #[error(transparent)]
     Key(#[from] KeyError),
+}
+
+// The cause is part of the message: as a source it would be told twice.
+impl From<JsonError> for Why {
+    fn from(error: JsonError) -> Self {
+        Self::Json(error)
+    }
 }
 
 /// Why entries were not admitted.

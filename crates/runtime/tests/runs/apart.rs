@@ -14,8 +14,8 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
     Account, AccountRow, AppendError, Archives, Draw, Drawn, Epoch, Epochs, HeldListing, HeldRow,
-    Listening, Listing, LogStore, NoticeRow, Opening, ParkedListing, ParkedRow, Profile, Ration,
-    Release, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
+    Listening, Listing, LogStore, Mending, NoticeRow, Opening, ParkedListing, ParkedRow, Profile,
+    Ration, Release, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -253,6 +253,10 @@ impl Store for Apart {
 
     fn archives(&self) -> &dyn Archives {
         self.inner.archives()
+    }
+
+    fn mending(&self) -> &dyn Mending {
+        self.inner.mending()
     }
 
     fn listen(&self) -> Listening {

@@ -12,6 +12,7 @@ mod data_keys;
 mod epochs;
 mod fault;
 mod log;
+mod mending;
 mod news;
 mod outbox;
 mod rows;
@@ -49,6 +50,7 @@ use crate::claims;
 use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::LogStore;
+use crate::mending::Mending;
 use crate::news::{Listening, News, concerns_others};
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
@@ -512,6 +514,10 @@ impl Store for PostgresStore {
     }
 
     fn archives(&self) -> &dyn Archives {
+        self
+    }
+
+    fn mending(&self) -> &dyn Mending {
         self
     }
 

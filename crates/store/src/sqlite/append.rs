@@ -2,7 +2,7 @@
 
 use gesta_core::entry::Head;
 use gesta_core::ids::{Tenant, TrajectoryId};
-use gesta_core::projection::{Admitted, Fence, Projection};
+use gesta_core::projection::{Admitted, Fence, Projection, Summary};
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, named_params, params};
 
 use super::{entries, outbox, rows};
@@ -56,7 +56,7 @@ pub(super) fn append(db: &Connection, admitted: &Admitted) -> Result<Result<Head
     };
     let won = stands
         && match admitted.expected() {
-            None => begin_trajectory(db, trajectory, admitted.head(), projection)?,
+            None => begin_trajectory(db, trajectory, admitted.head(), &projection.summary)?,
             Some(expected) => {
                 move_head(db, trajectory, expected, fence, admitted.head(), projection)?
             }
@@ -115,13 +115,12 @@ fn lost(db: &Connection, admitted: &Admitted) -> Result<Result<Head, AppendError
     }))
 }
 
-fn begin_trajectory(
+pub(super) fn begin_trajectory(
     db: &Connection,
     trajectory: TrajectoryId,
     head: Head,
-    projection: &Projection,
+    summary: &Summary,
 ) -> Result<bool> {
-    let summary = &projection.summary;
     let inserted = db.prepare_cached(BEGIN_TRAJECTORY)?.execute(named_params! {
         ":trajectory": trajectory.as_bytes(),
         ":head_seq": head.seq,

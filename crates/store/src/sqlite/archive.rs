@@ -8,7 +8,7 @@ use gesta_core::digest::Digest;
 use gesta_core::ids::TrajectoryId;
 use rusqlite::{Connection, OptionalExtension as _, Result, named_params, params};
 
-use super::append::{Standing, standing};
+use super::append::standing;
 use super::fault::store_error;
 use super::{Options, SqliteStore, entries, open};
 use crate::archive::{Archives, Archiving, BundleRow, Size, Whole};
@@ -23,6 +23,9 @@ const ARCHIVE: &str = "
 const ARCHIVED_IN: &str = "
     SELECT bundle_sha256 FROM trajectories
     WHERE trajectory = ?1 AND head_seq = ?2 AND head_id = ?3 AND bundle IS NOT NULL";
+const ELSEWHERE: &str = "
+    SELECT bundle FROM trajectories
+    WHERE trajectory = ?1 AND head_seq >= ?2 AND bundle IS NOT NULL";
 const REMOVE: &str = "DELETE FROM entries WHERE trajectory = ?1";
 /// A report in the inbox names blobs too, by their digests in hexadecimal.
 const REMOVE_BLOB: &str = "
@@ -126,9 +129,13 @@ pub(super) fn entries(
         return Ok(Ok(found));
     }
     let moment = db.unchecked_transaction()?;
-    match standing(&moment, trajectory)? {
-        Some(Standing { head, bundle: Some(bundle), .. }) if from <= head.seq => Ok(Err(bundle)),
-        _ => entries::read(&moment, trajectory, from, max).map(Ok),
+    let elsewhere = moment
+        .prepare_cached(ELSEWHERE)?
+        .query_row(params![trajectory.as_bytes(), from], |row| row.get(0))
+        .optional()?;
+    match elsewhere {
+        Some(bundle) => Ok(Err(bundle)),
+        None => entries::read(&moment, trajectory, from, max).map(Ok),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What SQLite's errors mean to a caller: which of the store's errors, and whether the write is
 //! certainly absent.
 
+use std::path::Path;
+
 use rusqlite::{ErrorCode, ffi};
 
 use crate::error::{AppendError, StoreError};
@@ -37,11 +39,16 @@ impl Failure {
     ///   complete transaction. Unknown.
     /// - *busy*, *read-only* and the rest are found before a frame is written. Absent.
     pub(super) fn at_commit(place: &str, error: &rusqlite::Error) -> Self {
-        let certainty = match error.sqlite_error_code() {
-            Some(ErrorCode::SystemIoFailure) => Certainty::Unknown,
-            _ => Certainty::Absent,
+        let (error, certainty) = match (error.sqlite_error_code(), store_error(place, error)) {
+            // That it is full says that nothing was changed, which nobody knows here.
+            (Some(ErrorCode::SystemIoFailure), StoreError::Full { place }) => {
+                let why = format!("{error}, and its file system is full");
+                (StoreError::Unreachable { place, why }, Certainty::Unknown)
+            }
+            (Some(ErrorCode::SystemIoFailure), error) => (error, Certainty::Unknown),
+            (_, error) => (error, Certainty::Absent),
         };
-        Self { error: store_error(place, error), certainty }
+        Self { error, certainty }
     }
 
     /// The writer was gone before the job could be handed over.
@@ -90,6 +97,11 @@ pub(super) fn store_error(place: &str, error: &rusqlite::Error) -> StoreError {
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
             StoreError::Damaged { what: format!("`{place}`: {why}") }
         }
+        // SQLite calls a disk full when a page cannot be written. What it keeps beside the file fails
+        // otherwise.
+        ErrorCode::CannotOpen | ErrorCode::SystemIoFailure if is_full(&place) => {
+            StoreError::Full { place }
+        }
         ErrorCode::CannotOpen | ErrorCode::SystemIoFailure => {
             StoreError::Unreachable { place, why }
         }
@@ -98,4 +110,16 @@ pub(super) fn store_error(place: &str, error: &rusqlite::Error) -> StoreError {
         },
         _ => StoreError::Refused { why },
     }
+}
+
+/// The least that SQLite adds to what it keeps beside the file.
+const BESIDE_BYTES: u64 = 32 * 1024;
+
+/// Whether the file system of a file has no room left, for bytes or for another file.
+fn is_full(place: &str) -> bool {
+    let directory = Path::new(place).parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(room) = rustix::fs::statvfs(directory.unwrap_or(Path::new("."))) else { return false };
+    // File systems that count no files say that there are none.
+    let no_file_left = room.f_files > 0 && room.f_favail == 0;
+    room.f_bavail.saturating_mul(room.f_frsize) < BESIDE_BYTES || no_file_left
 }

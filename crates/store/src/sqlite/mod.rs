@@ -14,6 +14,7 @@ mod epochs;
 mod fault;
 mod leases;
 mod log;
+mod mending;
 mod open;
 mod outbox;
 mod readers;
@@ -48,6 +49,7 @@ use crate::clock::{self, Clock};
 use crate::epoch::Epochs;
 use crate::error::{AppendError, StoreError};
 use crate::log::LogStore;
+use crate::mending::Mending;
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
@@ -473,6 +475,10 @@ impl Store for SqliteStore {
     }
 
     fn archives(&self) -> &dyn Archives {
+        self
+    }
+
+    fn mending(&self) -> &dyn Mending {
         self
     }
 

@@ -74,6 +74,51 @@ async fn a_full_disk_refuses_and_loses_nothing() {
     assert_eq!(fold(&store, job.id()).await, job.state);
 }
 
+/// A file system of this many bytes, seen by one process only. Whoever is not root makes it in a user
+/// namespace.
+fn on_a_small_disk(bytes: u64, disk: &Path) -> Command {
+    let mut shell = Command::new("unshare");
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        shell.arg("--map-root-user");
+    }
+    let mount = "mount -t tmpfs -o size=\"$0\" none \"$1\" && shift && exec \"$@\"";
+    shell.args(["--mount", "sh", "-c", mount, &bytes.to_string()]).arg(disk);
+    shell
+}
+
+/// A disk that fills up at any moment: while the file is made, while it is opened, while it grows.
+#[tokio::test]
+async fn a_disk_that_is_really_full_is_told_as_such() {
+    const TEST: &str = "sqlite::faults::a_disk_that_is_really_full_is_told_as_such";
+    if let Some(path) = store_of_this_process() {
+        let mut job = Job::new(1, AT);
+        let error = match SqliteStore::open(&path, Options::default()) {
+            Err(error) => error,
+            Ok(store) => match store.append(job.begin()).await {
+                Err(AppendError::Refused(error)) => error,
+                Err(other) => panic!("{other}"),
+                Ok(_) => {
+                    let (_, error) = append_until_it_fails(&store, &mut job).await;
+                    assert_eq!(fold(&store, job.id()).await, job.state);
+                    let AppendError::Refused(error) = error else { panic!("{error}") };
+                    error
+                }
+            },
+        };
+        println!("\nrefused: {error}");
+        return;
+    }
+    for kibibytes in [4, 16, 40, 64, 80, 96, 112, 128, 160, 256, 512] {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("gesta.db");
+        let mut child = on_a_small_disk(kibibytes * 1024, home.path());
+        part(child.arg(std::env::current_exe().unwrap()), TEST, &path);
+        let said = expect_success(&child.output().unwrap());
+        let expected = format!("refused: no space left for `{}`; nothing was", path.display());
+        assert!(said.contains(&expected), "{kibibytes} KiB: {said}");
+    }
+}
+
 /// A limit on the size of files makes real writes fail half-way, inside transactions and at COMMIT.
 #[tokio::test]
 async fn failing_writes_lose_nothing_that_was_acknowledged() {

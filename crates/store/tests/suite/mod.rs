@@ -10,6 +10,7 @@ mod differential;
 mod epochs;
 mod leases;
 mod log;
+mod mending;
 mod projections;
 mod queues;
 
@@ -35,6 +36,7 @@ pub(crate) use differential::agrees_with_memory;
 pub(crate) use epochs::*;
 pub(crate) use leases::*;
 pub(crate) use log::*;
+pub(crate) use mending::*;
 pub(crate) use projections::*;
 pub(crate) use queues::*;
 

@@ -204,8 +204,8 @@ impl Chains for Bundle {
         self.openings.keys().copied().collect()
     }
 
-    fn listed_blobs(&self) -> Vec<Digest> {
-        self.blobs.keys().copied().collect()
+    fn listed_blobs(&self) -> Option<Vec<Digest>> {
+        Some(self.blobs.keys().copied().collect())
     }
 }
 

@@ -224,6 +224,6 @@ impl Comparing<'_> {
 
     fn lacks(&mut self, one: &Examined, seq: u64, what: &'static str, of: TrajectoryId) {
         let (trajectory, seq, of) = (Some(one.trajectory), Some(seq), Some(of));
-        self.across.not_checked.push(NotChecked { trajectory, seq, what, of });
+        self.across.not_checked.push(NotChecked { trajectory, seq, what, of, blob: None });
     }
 }

@@ -263,6 +263,7 @@ impl Audit<'_> {
         if examined.bad.is_none() {
             examined.bad = self.check_head(&examined);
         }
+        examined.beside.extend(self.chains.misfiled(trajectory));
         if self.is_registry(trajectory) {
             examined.registry = Some((verifier.state().registry().clone(), notes.ids));
         }
@@ -499,6 +500,7 @@ impl<'a> Notes<'a> {
                 seq: Some(at.seq),
                 what: "registry head",
                 of: Some(registry.trajectory),
+                blob: None,
             });
         }
     }

@@ -65,6 +65,11 @@ pub trait Chains: Sync {
         None
     }
 
+    /// What is wrong with how the trajectory is kept, beside its entries. Asked once these were handed out.
+    fn misfiled(&self, _: TrajectoryId) -> Option<Finding> {
+        None
+    }
+
     /// How large the trajectory is, so that large ones are begun first.
     fn size(&self, _: TrajectoryId) -> Option<u64> {
         None
@@ -80,9 +85,10 @@ pub trait Chains: Sync {
         Vec::new()
     }
 
-    /// Blobs that are only there because some entry names them.
-    fn listed_blobs(&self) -> Vec<Digest> {
-        Vec::new()
+    /// All blobs there are, each only there because some entry names it; none if nobody has listed them, and
+    /// each that is named has to be asked for.
+    fn listed_blobs(&self) -> Option<Vec<Digest>> {
+        None
     }
 }
 
@@ -245,9 +251,10 @@ impl<'a> Audit<'a> {
         let (unsealed, log) = self.log.conclude(&examined, keyring);
         findings.extend(unsealed);
         if !self.options.signatures {
-            let (trajectory, seq, of) = (None, None, None);
-            not_checked.push(NotChecked { trajectory, seq, what: "signatures", of });
+            let (trajectory, seq, of, blob) = (None, None, None, None);
+            not_checked.push(NotChecked { trajectory, seq, what: "signatures", of, blob });
         }
+        not_checked.extend(self.named.absent());
         let disclosed: BTreeSet<Digest> = self.chains.disclosed().into_iter().collect();
         let sensitive = sensitive::told(&examined, &disclosed);
         if whole {

@@ -92,7 +92,7 @@ impl Forgery {
             bundle.entries(trajectory, each).map_err(read)?;
             chains.insert(trajectory, lines);
         }
-        let listed = bundle.listed_blobs();
+        let listed = bundle.listed_blobs().unwrap_or_default();
         let blobs = listed.into_iter().map(|digest| bundle.blob_bytes(digest).map_err(read));
         let blobs = blobs.collect::<Result<_, _>>()?;
         Ok(Self { bundle, chains, blobs })

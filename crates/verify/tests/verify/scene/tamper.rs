@@ -98,15 +98,15 @@ fn changed_lines() -> Vec<Case> {
             lines(JOB, false, |l| edited(&mut l[4], "/body/cost/calls", |v| *v = 2.into())),
             at("illegal", 4),
         ),
-        case("reordered", lines(JOB, false, |l| l.swap(3, 4)), at("sequence", 4)),
-        case("dropped", lines(JOB, false, |l| drop(l.remove(3))), at("sequence", 4)),
-        case("dropped-first", lines(JOB, false, |l| drop(l.remove(0))), at("sequence", 1)),
+        case("reordered", lines(JOB, false, |l| l.swap(3, 4)), at("sequence", 3)),
+        case("dropped", lines(JOB, false, |l| drop(l.remove(3))), at("sequence", 3)),
+        case("dropped-first", lines(JOB, false, |l| drop(l.remove(0))), at("sequence", 0)),
         case("truncated", lines(JOB, false, |l| l.truncate(7)), at("truncated", 6)),
-        case("duplicate-seq", lines(JOB, false, |l| l.insert(4, l[3].clone())), at("sequence", 3)),
+        case("duplicate-seq", lines(JOB, false, |l| l.insert(4, l[3].clone())), at("sequence", 4)),
         case(
             "spliced",
             lines(JOB, true, |l| l[2] = Scene::new().chains[&BRANCH][1].clone()),
-            at("other_trajectory", 1),
+            at("other_trajectory", 2),
         ),
         case(
             "renumbered",
@@ -150,7 +150,7 @@ fn forked_lines() -> Vec<Case> {
                 edited(&mut other, "/at", |value| *value = (value.as_u64().unwrap() + 1).into());
                 l.insert(6, other);
             }),
-            at("sequence", 5),
+            at("sequence", 6),
         ),
         case(
             "forked-and-renumbered",
