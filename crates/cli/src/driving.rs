@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use crate::commands::release;
 use crate::interrupt::Interrupt;
 use crate::live::{Live, brief_id};
-use crate::workshop::Workshop;
+use crate::workshop::{Hands, Workshop};
 use crate::{moment, session::Session};
 
 /// How long a job is left alone that looks as if there were something to do and had nothing.
@@ -75,14 +75,14 @@ impl Ending {
 pub(crate) fn drive(
     session: &Session,
     workshop: &Workshop,
-    trajectory: TrajectoryId,
+    (trajectory, hands): (TrajectoryId, Hands),
     live: &Arc<Live>,
 ) -> Result<Ending> {
     session.wait(Box::pin(async {
         workshop.openable(trajectory).await?;
         release::is_free(&workshop.store, trajectory).await?;
         let interrupt = Interrupt::watch(workshop.options.grace_ms)?;
-        let worker = workshop.start(None, Some(live.listener())).await?;
+        let worker = workshop.start(hands, None, Some(live.listener())).await?;
         let driving = Driving { worker: &worker, store: &workshop.store, trajectory, live };
         let ending = tokio::select! {
             ending = driving.run(interrupt.stop(), workshop.options.poll_ms) => ending,

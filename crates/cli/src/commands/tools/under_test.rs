@@ -85,7 +85,8 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let watched = watched(tools.catalogue, Some((&arguments.tool, arguments.rule)))?;
     let workshop = open(session, &arguments.place, watched)?;
     let live = Live::unseen();
-    let ending = driving::drive(session, &workshop, arguments.trajectory, &live)?;
+    let ending =
+        driving::drive(session, &workshop, (arguments.trajectory, workshop.hands()?), &live)?;
     tell(&Told::Ended { status: ending.as_str().to_owned() });
     Ok(0)
 }
