@@ -6,6 +6,9 @@
 //!
 //! There are two commit points, and both are marked. Everything else may be lost at any moment.
 
+#[cfg(test)]
+mod gate_tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,10 +136,10 @@ impl Ended {
     pub(crate) fn output(&self) -> Option<BlobRef> {
         match &self.how {
             How::Failed { output, .. } => *output,
+            How::Succeeded { observation: Content::Blob(blob), .. } => Some(*blob),
             How::TurnedAway(_) | How::Succeeded { .. } => None,
         }
     }
-            How::Succeeded { observation: Content::Blob(blob), .. } => Some(*blob),
 }
 
 /// How a call ended.
