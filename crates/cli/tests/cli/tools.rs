@@ -176,10 +176,12 @@ fn secrets_are_nowhere_but_in_the_call() {
             "[tools.{name}]\neffect = \"external\"\nretry = {{ attempts = 1 }}\nsecrets = {{ TOKEN = {{ env = \"SHOP_TOKEN\" }} }}\n[tools.{name}.driver.process]\ncommand = '''{script}'''\nshell = true\nenv = [\"PATH\"]\n"
         )
     };
-    let leak = "b=$(printf %s \"$TOKEN\" | base64 -w0); printf '{\"raw\":\"%s\",\"b64\":\"%s\"}' \"$TOKEN\" \"$b\"";
-    let fail =
-        "b=$(printf %s \"$TOKEN\" | base64 -w0); echo \"bad token $TOKEN ($b)\" >&2; exit 65";
-    let world = World::with_tools(&[tool("leak", leak), tool("fail", fail)].concat());
+    let spell = "b=$(printf %s \"$TOKEN\" | base64 -w0); p=$(printf %s \"$TOKEN\" | sed 's|/|%2F|g; s/+/%2B/g; s/=/%3D/g; s/&/%26/g')";
+    let leak = format!(
+        "{spell}; printf '{{\"raw\":\"%s\",\"b64\":\"%s\",\"pct\":\"%s\"}}' \"$TOKEN\" \"$b\" \"$p\""
+    );
+    let fail = format!("{spell}; echo \"bad token $TOKEN ($b, $p)\" >&2; exit 65");
+    let world = World::with_tools(&[tool("leak", &leak), tool("fail", &fail)].concat());
     world.write(
         "job.yaml",
         "job: leak\nsteps:\n  - { id: a, tool: leak }\n  - { id: b, tool: fail, needs: [a] }\n",
