@@ -28,7 +28,8 @@ Exit codes:
   10 failed: the job has failed, or a tool is not what it declares
   11 cancelled: the job was cancelled
   12 in doubt: the job waits for an operator; see `gesta doubts`
-  13 interrupted: told to stop; `gesta resume` goes on";
+  13 interrupted: told to stop; `gesta resume` goes on
+  14 cannot tell: what was tried does not show whether a tool is what it declares";
 
 /// A runtime for agents that act: authorised before, at most once, provable afterwards.
 #[derive(Debug, Parser)]

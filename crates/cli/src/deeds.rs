@@ -8,7 +8,7 @@ use gesta_core::amounts::Amounts;
 use gesta_core::body::{Origin, PlanStep, Undo};
 use gesta_core::content::Content;
 use gesta_core::digest::{EntryId, ReceiptId};
-use gesta_core::document::{Certainty, Failing, ResolutionVerdict};
+use gesta_core::document::{Certainty, Failing, Outcome, ResolutionVerdict};
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
 use gesta_core::json::Canon;
@@ -77,6 +77,8 @@ pub(crate) struct Deeds {
     pub(crate) name: Option<String>,
     pub(crate) answer: Option<Content>,
     pub(crate) error: Option<Failing>,
+    /// The entry that made the job fail: of the step that failed, else of its end.
+    pub(crate) failed_at: Option<u64>,
     pub(crate) deeds: Vec<Deed>,
     /// What everything cost that is settled.
     pub(crate) cost: Amounts,
@@ -152,12 +154,18 @@ impl Deeds {
             }
             Body::Failure(failure) => {
                 self.cost = self.cost.plus(failure.cost);
+                if failure.outcome != Outcome::RetryableFailure {
+                    self.failed_at.get_or_insert(seq);
+                }
                 if failure.certainty == Certainty::Happened
                     && let Some(started) = failure.started
                 {
                     let receipt = Some(failure.receipt.id());
                     self.deed(started, Known::HappenedAndFailed, None, receipt, seq);
                 }
+            }
+            Body::Rejection(rejection) if rejection.retry_at.is_none() => {
+                self.failed_at.get_or_insert(seq);
             }
             Body::InDoubt(doubt) => self.deed(doubt.started, Known::InDoubt, None, None, seq),
             Body::Resolution(resolution) => match &resolution.statement.doc().verdict {
@@ -168,7 +176,10 @@ impl Deeds {
                     self.resolved(&resolution.step, Some((Known::Happened, result)), seq);
                 }
                 ResolutionVerdict::DidNotHappen => self.resolved(&resolution.step, None, seq),
-                ResolutionVerdict::GiveUp => self.undo(&resolution.step, Undone::GivenUp),
+                ResolutionVerdict::GiveUp => {
+                    self.failed_at.get_or_insert(seq);
+                    self.undo(&resolution.step, Undone::GivenUp);
+                }
             },
             Body::LateEffect(late) => {
                 self.deed(late.report.doc().started, Known::Happened, None, None, seq);
@@ -184,6 +195,7 @@ impl Deeds {
             Body::Completed(completed) => self.answer = Some(completed.answer.clone()),
             Body::Failed(stopped) | Body::Cancelled(stopped) => {
                 self.error = Some(stopped.error.clone());
+                self.failed_at.get_or_insert(seq);
             }
             _ => {}
         }

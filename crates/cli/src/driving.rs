@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gesta_core::document::Recovery;
-use gesta_core::ids::TrajectoryId;
+use gesta_core::entry::{Author, Kind};
+use gesta_core::ids::{TrajectoryId, WorkerId};
 use gesta_core::projection::{Parked, ParkedOn, Status};
 use gesta_core::state::{self, State};
 use gesta_core::time::UnixMs;
@@ -16,10 +17,11 @@ use gesta_store::{Chain, ParkedListing, Store, StoreError, TrajectoryRow};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::chains;
 use crate::commands::release;
 use crate::interrupt::Interrupt;
 use crate::live::{Live, brief_id};
-use crate::workshop::Workshop;
+use crate::workshop::{Hands, Workshop};
 use crate::{moment, session::Session};
 
 /// How long a job is left alone that looks as if there were something to do and had nothing.
@@ -75,14 +77,14 @@ impl Ending {
 pub(crate) fn drive(
     session: &Session,
     workshop: &Workshop,
-    trajectory: TrajectoryId,
+    (trajectory, hands): (TrajectoryId, Hands),
     live: &Arc<Live>,
 ) -> Result<Ending> {
     session.wait(Box::pin(async {
         workshop.openable(trajectory).await?;
         release::is_free(&workshop.store, trajectory).await?;
         let interrupt = Interrupt::watch(workshop.options.grace_ms)?;
-        let worker = workshop.start(None, Some(live.listener())).await?;
+        let worker = workshop.start(hands, None, Some(live.listener())).await?;
         let driving = Driving { worker: &worker, store: &workshop.store, trajectory, live };
         let ending = tokio::select! {
             ending = driving.run(interrupt.stop(), workshop.options.poll_ms) => ending,
@@ -105,6 +107,7 @@ impl Driving<'_> {
     async fn run(&self, mut stop: watch::Receiver<bool>, poll_ms: u64) -> Result<Ending> {
         let poll = Duration::from_millis(poll_ms);
         let (mut told, mut circling, mut before) = (BTreeSet::new(), CIRCLING_FIRST, None);
+        let mut owner = None;
         loop {
             let left = self.worker.run_family(self.trajectory, stop.clone()).await?;
             let row = self.row().await?;
@@ -113,6 +116,9 @@ impl Driving<'_> {
             }
             if left == Left::Stopped || *stop.borrow() {
                 return Ok(Ending::Interrupted);
+            }
+            if left == Left::Lost {
+                self.tell_owner(&mut owner).await?;
             }
             let family = family(self.store, self.trajectory).await?;
             let mut waits_for_person = false;
@@ -164,6 +170,27 @@ impl Driving<'_> {
     async fn row(&self) -> Result<TrajectoryRow> {
         let row = self.store.trajectory(self.trajectory).await?;
         Ok(row.ok_or(StoreError::NoTrajectory(self.trajectory))?)
+    }
+
+    /// Says which live worker has the job, each worker once.
+    async fn tell_owner(&self, told: &mut Option<WorkerId>) -> Result<()> {
+        let mut last = None;
+        chains::walk(self.store, &[self.trajectory], false, |visited| {
+            if let Some(entry) = visited.entry.filter(|entry| entry.kind() == Kind::Attempt)
+                && let Author::Worker { worker, .. } = &entry.payload().by
+            {
+                last = Some(worker.clone());
+            }
+            Ok(())
+        })
+        .await?;
+        let Some(owner) = last.filter(|owner| told.as_ref() != Some(owner)) else { return Ok(()) };
+        let live = self.store.workers().await?;
+        if live.iter().any(|row| row.worker == owner) && owner != *self.worker.id() {
+            self.live.say(&format!("worker {owner} has it, waiting; Ctrl-C leaves it there"));
+            *told = Some(owner);
+        }
+        Ok(())
     }
 
     /// Says what the job waits for, each thing once.

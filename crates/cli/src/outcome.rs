@@ -157,9 +157,13 @@ fn advise(
             session.hint(&format!("`gesta resume {id}` goes on where it stopped"))
         }
         Ending::Completed | Ending::Failed | Ending::Cancelled => {
-            let seq = deeds.deeds.last().map_or(0, |deed| deed.seq);
+            let failed = deeds.failed_at.filter(|_| ending == Ending::Failed);
+            let (seq, what) = match failed {
+                Some(seq) => (seq, "what failed"),
+                None => (deeds.deeds.last().map_or(0, |deed| deed.seq), "one entry of it"),
+            };
             session.hint(&format!(
-                "`gesta log {id}` tells the story, `gesta show {id}:{seq}` one entry of it, `gesta verify {id}` proves it"
+                "`gesta log {id}` tells the story, `gesta show {id}:{seq}` {what}, `gesta verify {id}` proves it"
             ))
         }
     }

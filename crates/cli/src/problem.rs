@@ -97,7 +97,7 @@ fn advice(error: &anyhow::Error) -> Option<String> {
 
 fn code_of(error: &anyhow::Error) -> u8 {
     let unreadable = Class::Unreadable.exit_code();
-    if let Some(RunError::OtherJob { .. }) = error.downcast_ref::<RunError>() {
+    if let Some(RunError::OtherJob { .. } | RunError::OtherSignal { .. }) = error.downcast_ref() {
         return BAD_INPUT;
     }
     if let Some(RunError::Forged { class, .. }) = error.downcast_ref::<RunError>() {

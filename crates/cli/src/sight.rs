@@ -94,11 +94,12 @@ impl Sight {
         Ok(Entry::from_bytes(&to_canonical(&value)?).unwrap_or(entry))
     }
 
-    /// What a tool returned, as it was received.
+    /// What a tool returned, as it was received. What is sealed is seen by whoever may see it.
     pub(crate) fn output(&self, kept: &[u8]) -> Result<Option<Vec<u8>>> {
         match &self.seen {
             Seen::Open(safe) => Ok(Some(safe.open_output(kept)?)),
-            Seen::Hidden | Seen::Erased => Ok(None),
+            Seen::Hidden | Seen::Erased if Safe::is_sealed(kept) => Ok(None),
+            Seen::Hidden | Seen::Erased => Ok(Some(kept.to_vec())),
         }
     }
 

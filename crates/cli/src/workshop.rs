@@ -14,7 +14,7 @@ use gesta_core::writ::Writ;
 use gesta_runtime::authority::{OWNER, WORKER};
 use gesta_runtime::jobs::Submitted;
 use gesta_runtime::tools::Catalogue;
-use gesta_runtime::{Belongings, Home, Listener, Order, Spool, Worker};
+use gesta_runtime::{Belongings, Home, Listener, Order, Sealer, Spool, Worker};
 
 use crate::job_file::Job;
 use crate::key_file;
@@ -31,6 +31,14 @@ pub(crate) struct Workshop {
     pub(crate) workspace: Workspace,
     pub(crate) place: Place,
     home: Home,
+}
+
+/// What a worker signs with.
+pub(crate) struct Hands {
+    key: PrivateKey,
+    /// The key for decisions and permits, if it is another.
+    guardian: Option<PrivateKey>,
+    sealer: Option<Sealer>,
 }
 
 impl Deref for Workshop {
@@ -113,22 +121,28 @@ impl Workshop {
         submitted.map_err(writs::hinted)
     }
 
+    /// What a worker of this process signs with. Asked for before a job is submitted: without it nobody here
+    /// could drive it, and others would find it.
+    pub(crate) fn hands(&self) -> Result<Hands> {
+        let named = &self.workspace.config.worker.keys;
+        let read = |name: &str| key_file::read(&key_file::path(&self.workspace.keys(), name));
+        let key = read(named.executor.as_deref().unwrap_or(WORKER))?;
+        let guardian = read(named.guardian.as_deref().unwrap_or(WORKER))?;
+        let guardian = Some(guardian).filter(|guardian| guardian.id() != key.id());
+        Ok(Hands { key, guardian, sealer: sealing::of(&self.workspace)? })
+    }
+
     /// Starts a worker in this process.
     pub(crate) async fn start(
         &self,
+        Hands { key, guardian, sealer }: Hands,
         name: Option<&str>,
         listener: Option<Listener>,
     ) -> Result<Worker> {
         let (presence, spool) = self.place.of_workers(&self.workspace.directory);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = name.map_or_else(|| host.clone(), str::to_owned);
-        let named = &self.workspace.config.worker.keys;
-        let read = |name: &str| key_file::read(&key_file::path(&self.workspace.keys(), name));
-        let key = read(named.executor.as_deref().unwrap_or(WORKER))?;
-        let guardian = read(named.guardian.as_deref().unwrap_or(WORKER))?;
-        let guardian = Some(guardian).filter(|guardian| guardian.id() != key.id());
         let spool = Some(Spool::new(spool));
-        let sealer = sealing::of(&self.workspace)?;
         let anchor = Some(self.place.anchor(&self.workspace.directory));
         let with = Belongings { name, host, listener, spool, presence, anchor, guardian, sealer };
         Ok(self.home.start(key, with).await?)

@@ -1,6 +1,8 @@
 //! The entries that close a call, or a step that never made one: commit, failure, doubt, each with its
 //! receipt. What is to be closed how is the pipeline's to say.
 
+use std::borrow::Cow;
+
 use gesta_core::amounts::Amounts;
 use gesta_core::body::{Commit, Failure, InDoubt, Origin};
 use gesta_core::content::{BlobRef, Content};
@@ -12,19 +14,21 @@ use gesta_core::entry::Body;
 use gesta_core::ids::StepId;
 use gesta_core::keys::Sign as _;
 use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::Opened;
+use gesta_core::state::{Opened, Status};
 use gesta_core::time::UnixMs;
 use gesta_core::world::Delta;
 use gesta_core::writ::Effect;
 use gesta_store::Draft;
 
-use crate::desk::{COMPILER, Desk};
+use crate::desk::{COMPILER, Desk, failing};
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::pipeline::Ended;
+use crate::pipeline::{Ended, How};
 
 /// How many times in a row the gate may turn a step away before the step fails.
 const TURNED_AWAY_MOST: u64 = 10;
+/// What is said of a call that is not sent again because the other side may have forgotten its key.
+const KEY_EXPIRED: &str = "its key has expired, it was not sent again";
 /// The code of a call that the gate turned away because of a freeze.
 pub(crate) const GATE_FROZEN: &str = "gate_frozen";
 
@@ -33,6 +37,35 @@ pub(crate) const GATE_FROZEN: &str = "gate_frozen";
 pub(crate) fn turned_away_again(facts: &Facts, step: &StepId, error: &Failing) -> bool {
     let before = facts.asked(step).map_or(0, |asked| asked.turned_away);
     before + 1 < TURNED_AWAY_MOST || error.code == GATE_FROZEN
+}
+
+/// A call as it is settled: where it is not sent again because the other side may have forgotten its key, it
+/// says so. Only when it is settled first: in a replay that is part of what is on record.
+pub(crate) fn telling<'a>(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    ended: &'a Ended,
+    now: UnixMs,
+) -> Cow<'a, Ended> {
+    let How::Failed { certainty, error, .. } = &ended.how else { return Cow::Borrowed(ended) };
+    let opened = match draft.state().step(&ended.step).map(|step| &step.status) {
+        Some(Status::Open(opened)) if opened.started == ended.started => opened,
+        _ => return Cow::Borrowed(ended),
+    };
+    let unknown = match certainty {
+        Certainty::Unknown => true,
+        Certainty::DidNotHappen => opened.again,
+        Certainty::Happened => false,
+    };
+    if !unknown || !desk.key_expired(draft.view(), &ended.proposal, opened, now) {
+        return Cow::Borrowed(ended);
+    }
+    let told = failing(&error.code, &format!("{}; {KEY_EXPIRED}", error.message));
+    let mut ended = ended.clone();
+    if let How::Failed { error, .. } = &mut ended.how {
+        *error = told;
+    }
+    Cow::Owned(ended)
 }
 
 /// Nobody knows. A call that may be sent again is, up to its limit; a read may be given up; everything

@@ -458,6 +458,12 @@ impl Desk {
         keyed && first.is_some_and(|first| now > first.plus(ttl))
     }
 
+    /// Whether what a call changes can be told from what it returned.
+    pub(crate) fn tells(&self, proposal: &Proposal, value: &Canon) -> Result<(), Failing> {
+        let rules = self.shared.rules(&proposal.tool);
+        rules.map_or(Ok(()), |rules| rules.tells(&proposal.args, value))
+    }
+
     /// What a tool's result changes in the world.
     pub(crate) fn delta(
         &self,

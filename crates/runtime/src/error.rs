@@ -3,7 +3,7 @@
 use crate::anchor::Unfit;
 use crate::authority::Unauthorised;
 use gesta_core::digest::Digest;
-use gesta_core::ids::{StepId, ToolName, TrajectoryId};
+use gesta_core::ids::{SignalKey, StepId, ToolName, TrajectoryId};
 use gesta_core::json::JsonError;
 use gesta_core::keys::KeyId;
 use gesta_core::sensitive::SensitiveError;
@@ -39,6 +39,16 @@ pub enum RunError {
         key: String,
         /// The job that has it.
         trajectory: TrajectoryId,
+    },
+    /// The id of a signal stands for another one.
+    #[error(
+        "{trajectory} has a signal `{id}` already, with another key or payload; use another id"
+    )]
+    OtherSignal {
+        /// The job that has it.
+        trajectory: TrajectoryId,
+        /// The sender's id of it.
+        id: SignalKey,
     },
     /// The step is not in doubt.
     #[error("step `{step}` of {trajectory} is not in doubt; `gesta doubts` lists what is")]

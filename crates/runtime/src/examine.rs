@@ -2,6 +2,7 @@
 //! sensitive is committed to here, before anything else sees it.
 
 use gesta_core::amounts::Amounts;
+use gesta_core::body::Proposal;
 use gesta_core::content::BlobRef;
 use gesta_core::document::{Certainty, Failing};
 use gesta_core::json::Canon;
@@ -13,10 +14,10 @@ use crate::pipeline::How;
 use crate::tools::{Reply, Tool};
 use crate::veil::{Veil, withheld};
 
-/// Examines a reply. `veil` covers the sensitive values that the call was made with.
+/// Examines the reply to a proposal. `veil` covers the sensitive values that the call was made with.
 pub(crate) async fn examine(
     desk: &Desk,
-    tool: Option<&Tool>,
+    (proposal, tool): (&Proposal, Option<&Tool>),
     reply: Reply,
     veil: &Veil,
     wall_ms: u64,
@@ -39,20 +40,23 @@ pub(crate) async fn examine(
         }
     };
     let cost = cost_of(stated);
-    match on_contract(tool, &output) {
+    let error = match on_contract(tool, &output) {
         Ok(value) => {
             let value = recorded(desk, tool, value, veil).await;
-            let observation = desk.content(&value).await;
-            How::Succeeded { value, observation, cost }
+            match desk.tells(proposal, &value) {
+                Ok(()) => {
+                    let observation = desk.content(&value).await;
+                    return How::Succeeded { value, observation, cost };
+                }
+                Err(error) => error,
+            }
         }
-        Err(why) => {
-            // The effect happened. Its raw bytes are all there is to look at afterwards.
-            let output = Some(keep(desk, tool, &output).await);
-            let error = failing("connector_contract_drift", &why);
-            let certainty = Certainty::Happened;
-            How::Failed { certainty, retryable: false, cost, error, retry_after_ms: 0, output }
-        }
-    }
+        Err(why) => failing("connector_contract_drift", &why),
+    };
+    // The effect happened. Its raw bytes are all there is to look at afterwards.
+    let output = Some(keep(desk, tool, &output).await);
+    let certainty = Certainty::Happened;
+    How::Failed { certainty, retryable: false, cost, error, retry_after_ms: 0, output }
 }
 
 fn on_contract(tool: Option<&Tool>, output: &[u8]) -> Result<Canon, String> {

@@ -1,6 +1,7 @@
 //! What people and programs ask of jobs: submit, signal, cancel, resolve, confirm. Each is one append by
 //! whoever asks, needs no worker, and is safe to ask twice.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gesta_core::body::{
@@ -16,10 +17,10 @@ use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::ParkedOn;
 use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::{AdmitError, Status, Why};
+use gesta_core::state::Status;
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Writ;
-use gesta_store::{Chain, ChainError, Store, StoreError};
+use gesta_store::{Chain, ChainError, Follow, Store, StoreError};
 
 use crate::desk::COMPILER;
 use crate::error::RunError;
@@ -112,7 +113,8 @@ pub async fn submit(
     })
 }
 
-/// Sends a signal. The same id twice is the same signal; false when it was there already.
+/// Sends a signal. The same id twice is the same signal, in a job that has ended too; false when it was there
+/// already. The same id for something else is refused.
 pub async fn signal(
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,
@@ -121,7 +123,8 @@ pub async fn signal(
     payload: &Canon,
     now: UnixMs,
 ) -> Result<bool, RunError> {
-    signal_as(store, trajectory, by, (id, key), &in_clear(payload)?, now).await
+    let payload = content(store, &in_clear(payload)?).await?;
+    signal_as(store, trajectory, by, Signal { id, key, payload }, now).await
 }
 
 /// Sends a signal whose payload is sensitive: the chain holds no more of it than a commitment.
@@ -130,33 +133,68 @@ pub async fn signal_sensitive(
     vault: &Vault,
     trajectory: TrajectoryId,
     by: &Principal,
-    named: (SignalKey, SignalKey),
+    (id, key): (SignalKey, SignalKey),
     payload: &Canon,
     now: UnixMs,
 ) -> Result<bool, RunError> {
-    let value = serde_json::from_str(in_clear(payload)?.as_str()).unwrap_or_default();
+    let payload = in_clear(payload)?;
     let safe = vault.ensure(vault.family(trajectory).await?).await?;
+    let chain = Chain::<Signals>::follow(Arc::clone(store), trajectory).await?;
+    // No two commitments to one value are alike: the one that is there is opened.
+    if let Some(there) = chain.view().0.get(&id)
+        && let Content::Inline(held) = &there.payload
+        && let Ok(commitment) = held.read()
+    {
+        let same = there.key == key && safe.opening(&commitment).await?.value == payload;
+        return if same { Ok(false) } else { Err(RunError::OtherSignal { trajectory, id }) };
+    }
+    let value = serde_json::from_str(payload.as_str()).unwrap_or_default();
     let commitments = safe.seal(&[value]).await?;
     let payload = match commitments.first() {
         Some(commitment) => commitment.canon()?,
         None => Canon::null(),
     };
-    signal_as(store, trajectory, by, named, &payload, now).await
+    let payload = content(store, &payload).await?;
+    signal_as(store, trajectory, by, Signal { id, key, payload }, now).await
 }
 
 async fn signal_as(
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,
     by: &Principal,
-    (id, key): (SignalKey, SignalKey),
-    payload: &Canon,
+    signal: Signal,
     now: UnixMs,
 ) -> Result<bool, RunError> {
-    let payload = content(store, payload).await?;
-    let body = Body::Signal(Box::new(Signal { id, key, payload }));
-    match ask(store, trajectory, by, &body, now).await {
-        Err(RunError::Chain(ChainError::Admit(why))) if twice(&why, &Why::SignalTwice) => Ok(false),
-        other => other.map(|_| true),
+    let mut chain = Chain::<Signals>::follow(Arc::clone(store), trajectory).await?;
+    let written = chain
+        .write(|draft| {
+            match draft.view().0.get(&signal.id) {
+                Some(there) if *there == signal => return Ok(()),
+                Some(_) => {
+                    return Err(RunError::OtherSignal { trajectory, id: signal.id.clone() });
+                }
+                None => {}
+            }
+            if draft.state().ended().is_some() {
+                return Err(RunError::Ended(trajectory));
+            }
+            let body = Body::Signal(Box::new(signal.clone()));
+            draft.push(now, Author::Principal(by.clone()), body)?;
+            Ok(())
+        })
+        .await?;
+    Ok(!written.entries.is_empty())
+}
+
+/// The signals of a chain, by their senders' ids.
+#[derive(Clone, Default)]
+struct Signals(BTreeMap<SignalKey, Signal>);
+
+impl Follow for Signals {
+    fn follow(&mut self, entry: &Entry) {
+        if let Body::Signal(signal) = &entry.payload().body {
+            self.0.insert(signal.id.clone(), (**signal).clone());
+        }
     }
 }
 
@@ -173,7 +211,7 @@ pub enum Cancelled {
 }
 
 /// Asks for a job to stop, and with `compensate` for what it did to be undone. The first to ask has
-/// decided that.
+/// decided that. Asked again, of a job that has stopped too, nothing is added.
 pub async fn cancel(
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,
@@ -181,15 +219,22 @@ pub async fn cancel(
     (reason, compensate): (&str, bool),
     now: UnixMs,
 ) -> Result<Cancelled, RunError> {
-    let body = CancelRequested { compensate, reason: reason.to_owned() };
-    let body = Body::CancelRequested(Box::new(body));
-    match ask(store, trajectory, by, &body, now).await {
-        Err(RunError::Chain(ChainError::Admit(why))) if twice(&why, &Why::CancelTwice) => {
-            let chain = Chain::load(Arc::clone(store), trajectory).await?;
-            Ok(Cancelled::Known { compensate: chain.state().cancelling().unwrap_or_default() })
-        }
-        other => other.map(|()| Cancelled::New),
-    }
+    let mut chain = Chain::load(Arc::clone(store), trajectory).await?;
+    let written = chain
+        .write(|draft| {
+            if let Some(compensate) = draft.state().cancelling() {
+                return Ok(Cancelled::Known { compensate });
+            }
+            if draft.state().ended().is_some() {
+                return Err(RunError::Ended(trajectory));
+            }
+            let body = CancelRequested { compensate, reason: reason.to_owned() };
+            let body = Body::CancelRequested(Box::new(body));
+            draft.push(now, Author::Principal(by.clone()), body)?;
+            Ok(Cancelled::New)
+        })
+        .await?;
+    Ok(written.made)
 }
 
 /// An operator's answer to a doubt.
@@ -286,31 +331,6 @@ pub async fn confirm(
         })
         .await?;
     Ok(written.entries)
-}
-
-/// Appends one entry on someone's behalf.
-async fn ask(
-    store: &Arc<dyn Store>,
-    trajectory: TrajectoryId,
-    by: &Principal,
-    body: &Body,
-    now: UnixMs,
-) -> Result<(), RunError> {
-    let mut chain = Chain::load(Arc::clone(store), trajectory).await?;
-    if chain.state().ended().is_some() {
-        return Err(RunError::Ended(trajectory));
-    }
-    chain
-        .append(|admission| {
-            admission.push(now, Author::Principal(by.clone()), body.clone())?;
-            Ok(())
-        })
-        .await?;
-    Ok(())
-}
-
-fn twice(error: &AdmitError, why: &Why) -> bool {
-    matches!(error, AdmitError::Illegal(illegal) if illegal.why == *why)
 }
 
 /// What comes from outside must not pass for a commitment.

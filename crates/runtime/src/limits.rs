@@ -128,6 +128,14 @@ impl Slot {
     }
 }
 
+#[cfg(test)]
+impl Slot {
+    /// A place under a limit of which nothing is left.
+    pub(crate) fn lapsed() -> Self {
+        Self { limits: Arc::default(), scopes: vec!["gone".to_owned()], acts_until: None }
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut scopes = self.limits.scopes();

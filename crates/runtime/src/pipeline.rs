@@ -6,6 +6,9 @@
 //!
 //! There are two commit points, and both are marked. Everything else may be lost at any moment.
 
+#[cfg(test)]
+mod gate_tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +27,10 @@ use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
 use gesta_core::policy::Asking;
 use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::Status;
+use gesta_core::state::{AdmitError, Status};
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Effect;
-use gesta_store::Draft;
+use gesta_store::{ChainError, Draft};
 use tokio::time::Instant;
 
 use crate::budgets::Hold;
@@ -133,6 +136,7 @@ impl Ended {
     pub(crate) fn output(&self) -> Option<BlobRef> {
         match &self.how {
             How::Failed { output, .. } => *output,
+            How::Succeeded { observation: Content::Blob(blob), .. } => Some(*blob),
             How::TurnedAway(_) | How::Succeeded { .. } => None,
         }
     }
@@ -324,7 +328,8 @@ pub(crate) async fn carry_out(desk: Arc<Desk>, ticket: Ticket) -> Ended {
             // 8. examine.
             let wall_ms = millis(begun.elapsed());
             let tool = desk.shared.catalogue.get(&prepared.proposal.tool);
-            let how = examine(&desk, tool, reply, &veil, wall_ms).await;
+            let asked = (&prepared.proposal, tool);
+            let how = examine(&desk, asked, reply, &veil, wall_ms).await;
             if let Some(hold) = prepared.hold.take() {
                 #[cfg(feature = "sabotage")]
                 hold.charge(&refunded(&how, desk.shared.options.sabotage));
@@ -372,17 +377,23 @@ pub(crate) fn settle(
                 Some(CallResult::Succeeded(settlement)) => Ok(settlement.delta.clone()),
                 _ => desk.delta(&ended.proposal, value, draft.state().world()),
             };
-            match delta {
-                Ok(delta) => {
-                    let settlement =
-                        Settlement { cost: *cost, delta, observation: observation.clone() };
-                    closing::commit(desk, draft, &opened, ended, settlement, evidence, now)
+            let committed = delta.map(|delta| {
+                let settlement =
+                    Settlement { cost: *cost, delta, observation: observation.clone() };
+                closing::commit(desk, draft, &opened, ended, settlement, evidence, now)
+            });
+            let error = match committed {
+                Err(error) => error,
+                // It happened, whatever is wrong with how it is recorded.
+                Ok(Err(RunError::Chain(ChainError::Admit(error))))
+                    if !matches!(*error, AdmitError::Rehearsed) =>
+                {
+                    failing("delta_does_not_apply", &error.to_string())
                 }
-                Err(error) => {
-                    let how = (Outcome::PermanentFailure, Certainty::Happened, true);
-                    closing::fail(desk, draft, &opened, ended, how, *cost, &error, None, now)
-                }
-            }
+                Ok(settled) => return settled,
+            };
+            let how = (Outcome::PermanentFailure, Certainty::Happened, true);
+            closing::fail(desk, draft, &opened, ended, how, *cost, &error, None, now)
         }
         How::TurnedAway(error) => {
             let again = closing::turned_away_again(draft.view(), &ended.step, error);

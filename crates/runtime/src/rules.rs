@@ -1,14 +1,14 @@
 //! What a tool's declaration says of the world: what must hold before a call, and what a call
 //! changes. Expressions over `args`, `result` and the world, compiled when the catalogue is loaded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gesta_core::body::ConfirmationMode;
 use gesta_core::document::Failing;
 use gesta_core::ids::{ResourceType, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::sensitive::Marks;
-use gesta_core::world::{Change, Delta, ResourceRef, World};
+use gesta_core::world::{Change, Delta, DeltaError, ResourceRef, World};
 
 use crate::desk::failing;
 use crate::error::RunError;
@@ -140,6 +140,23 @@ impl Rules {
             .collect()
     }
 
+    /// Whether what a call changes can be told from what it returned, whatever the world is like.
+    pub(crate) fn tells(&self, args: &Canon, result: &Canon) -> Result<(), Failing> {
+        let mut seen = BTreeSet::new();
+        for rule in &self.changes {
+            if !rule.retract {
+                evaluate_with(&rule.value, &[("args", args), ("result", result)])
+                    .map_err(untold)?;
+            }
+            let resource = rule.resource(args, result)?;
+            if !seen.insert(resource.clone()) {
+                let error = DeltaError::Twice(resource);
+                return Err(failing("delta_does_not_apply", &error.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// What a call changes, given what it returned and the world as it stands.
     pub(crate) fn delta(
         &self,
@@ -147,19 +164,12 @@ impl Rules {
         result: &Canon,
         world: &World,
     ) -> Result<Delta, Failing> {
-        let broken = |error: EvalError| {
-            failing("delta_not_computed", &format!("what it changed cannot be told: {error}"))
-        };
         let mut changes = Vec::with_capacity(self.changes.len());
         for rule in &self.changes {
             let vars = [("args", args), ("result", result)];
-            let id = evaluate_with(&rule.id, &vars).map_err(broken)?;
-            let id: String = id.read().map_err(|_| {
-                failing("delta_not_computed", "the id of a changed resource is not a string")
-            })?;
-            let resource = ResourceRef { id: id.into(), type_: rule.type_.clone() };
+            let resource = rule.resource(args, result)?;
             let version = world.get(&resource).map(|resource| resource.version);
-            let value = || evaluate_with(&rule.value, &vars).map_err(broken);
+            let value = || evaluate_with(&rule.value, &vars).map_err(untold);
             changes.extend(match (rule.retract, version) {
                 (true, None) => None,
                 (true, Some(expected)) => Some(Change::Retract { expected, resource }),
@@ -171,6 +181,22 @@ impl Rules {
         }
         Ok(Delta(changes))
     }
+}
+
+impl Rule {
+    /// Which resource a call changes.
+    fn resource(&self, args: &Canon, result: &Canon) -> Result<ResourceRef, Failing> {
+        let vars = [("args", args), ("result", result)];
+        let id = evaluate_with(&self.id, &vars).map_err(untold)?;
+        let id: String = id.read().map_err(|_| {
+            failing("delta_not_computed", "the id of a changed resource is not a string")
+        })?;
+        Ok(ResourceRef { id: id.into(), type_: self.type_.clone() })
+    }
+}
+
+fn untold(error: EvalError) -> Failing {
+    failing("delta_not_computed", &format!("what it changed cannot be told: {error}"))
 }
 
 /// What a call would change, as far as its arguments tell.

@@ -21,6 +21,7 @@ use gesta_core::document::{Certainty, EffectReport};
 use gesta_core::entry::Entry;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::signed::Signed;
+use gesta_core::time::UnixMs;
 use gesta_core::world::ResourceRef;
 use gesta_store::Chain;
 use tokio::sync::{Notify, watch};
@@ -111,6 +112,8 @@ struct Runner {
     bell: Arc<Notify>,
     /// Whether the next turn says so if there is nothing to do.
     rests: bool,
+    /// What time the last turn took it to be.
+    turned_at: UnixMs,
 }
 
 /// Drives a trajectory, with another attempt whenever something else is in force. The caller holds its
@@ -194,6 +197,7 @@ async fn attempt(
         vouched,
         bell,
         rests: false,
+        turned_at: UnixMs(0),
     };
     let left = Box::pin(runner.run()).await;
     shared.drivers().remove(&trajectory);
@@ -329,6 +333,7 @@ impl Runner {
             sealed: &self.sealed,
             lists: &self.lists,
         };
+        self.turned_at = turn.now;
         let (settles, vouched) = (!self.ended.is_empty(), self.vouched);
         let written = self
             .chain
@@ -452,6 +457,10 @@ impl Runner {
         }
         let now = shared.pulse.now();
         let wake = self.chain.state().summary().and_then(|summary| summary.wake_at);
+        if wake.is_some_and(|wake| self.turned_at < wake && wake <= now) {
+            // Its time has come while the turn was being stored.
+            return Ok(None);
+        }
         let soon = wake.is_some_and(|wake| wake.0 <= now.0.saturating_add(SOON_MS) && wake > now);
         if quiet && !made.busy && !soon {
             let looks_busy = || self.chain.state().summary().is_some_and(|it| it.runnable);

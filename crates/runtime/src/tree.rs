@@ -109,6 +109,8 @@ impl Worker {
                         held.insert(id);
                         let (shared, stop) = (Arc::clone(&self.shared), stop.clone());
                         driven.spawn(async move { (id, runner::drive(shared, id, stop).await) });
+                    } else if id == root {
+                        of_root = Left::Lost;
                     }
                 }
             }

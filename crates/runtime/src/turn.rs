@@ -20,7 +20,7 @@ use gesta_core::amounts::Amounts;
 use gesta_core::body::{Check, Completed, Delivered, Origin, Proposal, Stopped, step_seed};
 use gesta_core::content::{Content, MAX_INLINE_BYTES};
 use gesta_core::digest::{Digest, EntryId, Seed};
-use gesta_core::document::{EffectReport, Failing, Outcome, Reason};
+use gesta_core::document::{Certainty, EffectReport, Failing, Outcome, Reason};
 use gesta_core::entry::Body;
 use gesta_core::ids::StepId;
 use gesta_core::json::Canon;
@@ -119,7 +119,8 @@ impl Turn<'_> {
         let mut made = Made::default();
         let first = draft.state().head().map_or(0, |head| head.seq);
         for ended in self.ended {
-            pipeline::settle(self.desk, draft, ended, None, self.now)?;
+            let ended = closing::telling(self.desk, draft, ended, self.now);
+            pipeline::settle(self.desk, draft, &ended, None, self.now)?;
         }
         for answer in self.answers {
             probe::conclude(self.desk, draft, answer, self.now)?;
@@ -255,8 +256,11 @@ impl Turn<'_> {
             return pipeline::settle(self.desk, draft, &ended, None, self.now);
         }
         let what = format!("attempt {} ended without a word", opened.attempt);
-        let error = failing("worker_lost", &what);
-        closing::unknown(self.desk, draft, &opened, &ended, &error, self.now)
+        let how = How::failed(Certainty::Unknown, failing("worker_lost", &what));
+        let ended = Ended { how, ..ended };
+        let ended = closing::telling(self.desk, draft, &ended, self.now);
+        let How::Failed { error, .. } = &ended.how else { return Ok(()) };
+        closing::unknown(self.desk, draft, &opened, &ended, error, self.now)
     }
 
     fn inquire(&self, draft: &Draft<Facts>, step: &StepId, made: &mut Made) {

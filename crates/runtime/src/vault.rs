@@ -211,6 +211,11 @@ impl Safe {
         self.seal_for(&self.bound_output(), output)
     }
 
+    /// Whether what a tool returned was sealed.
+    pub fn is_sealed(kept: &[u8]) -> bool {
+        cipher::is_sealed(kept)
+    }
+
     /// Opens what a tool returned, if it was sealed.
     pub fn open_output(&self, kept: &[u8]) -> Result<Vec<u8>, RunError> {
         if !cipher::is_sealed(kept) {

@@ -273,6 +273,11 @@ impl Worker {
         self.shared.unfit.get().map_or(Ok(()), |unfit| Err(unfit.clone()))
     }
 
+    /// Who it is.
+    pub fn id(&self) -> &WorkerId {
+        &self.shared.worker
+    }
+
     /// What time it is for the store.
     pub fn now(&self) -> UnixMs {
         self.shared.pulse.now()

@@ -110,13 +110,14 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         ),
         None => None,
     };
+    let hands = if arguments.submit { None } else { Some(workshop.hands()?) };
     let (branch, submitted) = make(session, arguments, &workshop, (source, at, plan.as_ref()))?;
-    if arguments.submit {
+    let Some(hands) = hands else {
         return tell(session, branch, source, submitted);
-    }
+    };
     Session::note(&format!("branch {branch} of {source}"));
     let live = Live::new(session, false);
-    let ending = driving::drive(session, &workshop, branch, &live)?;
+    let ending = driving::drive(session, &workshop, (branch, hands), &live)?;
     sealing::after_run(session, &workshop);
     outcome::tell(session, &workshop.store, branch, ending, arguments.reveal)
 }

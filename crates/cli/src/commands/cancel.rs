@@ -14,8 +14,8 @@ use crate::{reference, workshop};
 #[command(after_help = "\
 Nothing new is begun; calls that are under way end first, unless their step says `on_cancel: stop`.
 What was done stays done, unless `--compensate` is given: then everything that can be undone is, newest
-first, each undo a call with its own permit and receipt. Asking twice is asking once, and the first to
-ask has decided about undoing.
+first, each undo a call with its own permit and receipt. Asking twice is asking once, in a job that has
+stopped too, and the first to ask has decided about undoing.
 
 Examples:
   gesta cancel t_4f2a

@@ -35,7 +35,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let trajectory = session.wait(reference::trajectory(&workshop.store, &arguments.trajectory))?;
     session.wait(reference::is_job(&workshop.store, trajectory))?;
     let live = Live::new(session, false);
-    let ending = driving::drive(session, &workshop, trajectory, &live)?;
+    let ending = driving::drive(session, &workshop, (trajectory, workshop.hands()?), &live)?;
     sealing::after_run(session, &workshop);
     outcome::tell(session, &workshop.store, trajectory, ending, arguments.reveal)
 }

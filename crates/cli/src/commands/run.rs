@@ -44,12 +44,13 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         return dry_run::run(session, &arguments.job);
     }
     let (workshop, job) = prepare(session, &arguments.job)?;
+    let hands = workshop.hands()?;
     let (writs, holder) = workshop.authority(session, arguments.job.writ.as_deref())?;
     let submitting = workshop.submit(&job, arguments.job.key.as_deref(), (writs, &holder));
     let (trajectory, _) = session.wait(submitting)?;
     Session::note(&format!("job {} is {trajectory}", job.compiled.name));
     let live = Live::new(session, false);
-    let ending = driving::drive(session, &workshop, trajectory, &live)?;
+    let ending = driving::drive(session, &workshop, (trajectory, hands), &live)?;
     sealing::after_run(session, &workshop);
     outcome::tell(session, &workshop.store, trajectory, ending, arguments.reveal)
 }

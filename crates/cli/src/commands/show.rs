@@ -57,7 +57,7 @@ struct Shown {
     /// The sensitive values, by where they stand in the entry.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     revealed: BTreeMap<String, Value>,
-    /// What the tool returned, where it is kept sealed.
+    /// What the tool returned, where that is kept beside the entry; not if it is sealed, unless it is revealed.
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<String>,
 }
@@ -89,8 +89,8 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let sight = Sight::of(session, &store, trajectory, arguments.reveal)?;
     if sight.is_open() {
         shown.revealed = revealed(&sight, &stored)?;
-        shown.output = output(session, &store, &sight, &entry)?;
     }
+    shown.output = output(session, &store, &sight, &entry)?;
     if session.out.is_json() {
         session.out.document(&shown)?;
     } else {
@@ -111,7 +111,7 @@ fn revealed(sight: &Sight, stored: &StoredEntry) -> Result<BTreeMap<String, Valu
     Ok(found)
 }
 
-/// What a tool returned that an entry keeps sealed.
+/// What a tool returned in a call that came to nothing, or of which nobody knows what it came to.
 fn output(
     session: &Session,
     store: &Arc<dyn Store>,

@@ -15,7 +15,8 @@ use crate::{entropy, reference, workshop};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A signal is durable: it waits in the chain until a step waits for its key. The same `--id` twice is
-one signal.
+one signal, in a job that has ended too; the same `--id` with another key or payload is refused (exit
+code 2).
 
 Examples:
   gesta signal t_4f2a approved

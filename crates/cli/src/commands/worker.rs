@@ -61,7 +61,8 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
 
 async fn work(workshop: &Workshop, arguments: &Arguments, live: &Arc<Live>) -> Result<u8> {
     let interrupt = Interrupt::watch(workshop.options.grace_ms)?;
-    let worker = workshop.start(arguments.name.as_deref(), Some(live.listener())).await?;
+    let worker =
+        workshop.start(workshop.hands()?, arguments.name.as_deref(), Some(live.listener())).await?;
     let worker = Arc::new(worker);
     let count = counted(workshop.catalogue.iter().count() as u64, "tool", "tools");
     live.say(&format!("a worker with {count} serves `{}`", workshop.place));

@@ -165,3 +165,86 @@ fn what_is_no_job_is_not_driven() {
         assert!(refused.err.contains("is a registry, not a job"), "{}", refused.err);
     }
 }
+
+/// Whoever did not hear the answer asks again, and the job may have ended meanwhile.
+#[test]
+fn asking_again_is_answered_again_once_the_job_has_ended() {
+    let world = World::with_free_workspace();
+    world.write("job.yaml", "job: ask\nsteps:\n  - { id: it, wait: { signal: go } }\n");
+    let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
+    let signal = |key: &str, payload: &str, name: &str| {
+        world.gesta(&["signal", &id, key, "--payload", payload, "--id", name])
+    };
+    let by = "{\"by\":\"bo\"}";
+    signal("go", by, "mail-7").ok();
+    for ended in [false, true] {
+        let before = world.kinds(&id).len();
+        let known = signal("go", by, "mail-7").ok();
+        assert!(known.contains("has the signal mail-7 already"), "{known}");
+        for (key, payload) in [("go", "1"), ("stop", by)] {
+            let other = signal(key, payload, "mail-7").expect(2);
+            assert!(other.err.contains("with another key or payload"), "{}", other.err);
+        }
+        assert_eq!(world.kinds(&id).len(), before, "nothing is added");
+        world.gesta(&["worker", "--once"]).ok();
+        assert_eq!(world.kinds(&id).len() > before, !ended);
+    }
+    assert!(signal("go", "1", "mail-8").expect(1).err.contains("has ended already"));
+    assert!(world.gesta(&["cancel", &id]).expect(1).err.contains("has ended already"));
+
+    let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
+    world.gesta(&["cancel", &id]).ok();
+    world.gesta(&["worker", "--once"]).ok();
+    let kinds = world.kinds(&id);
+    assert_eq!(kinds.last().unwrap(), "cancelled");
+    assert!(world.gesta(&["cancel", &id]).ok().contains("was to stop already"));
+    assert_eq!(world.gesta(&["cancel", &id, "--json"]).json()["new"], false);
+    let undo = world.gesta(&["cancel", &id, "--compensate"]).expect(1);
+    assert!(undo.err.contains("what it did is not undone"), "{}", undo.err);
+    assert_eq!(world.kinds(&id), kinds, "nothing is added");
+}
+
+/// No two commitments to one value are alike, and still it is the same signal.
+#[test]
+fn a_sensitive_signal_is_known_again() {
+    let world = World::with_free_workspace();
+    world.write("job.yaml", "job: ask\nsteps:\n  - { id: it, wait: { signal: go } }\n");
+    let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
+    let send = |payload: &str| {
+        let signal = ["signal", &id, "go", "--sensitive", "--id", "s-1", "--payload", payload];
+        world.gesta(&signal)
+    };
+    assert!(send("\"a pin\"").ok().contains("sent `go`"));
+    for _ in 0..2 {
+        assert!(send("\"a pin\"").ok().contains("has the signal s-1 already"));
+        send("\"another\"").expect(2);
+        world.gesta(&["signal", &id, "go", "--id", "s-1", "--payload", "\"a pin\""]).expect(2);
+        world.gesta(&["worker", "--once"]).ok();
+    }
+    assert_eq!(world.bodies(&id, "signal").len(), 1);
+    assert_eq!(world.kinds(&id).last().unwrap(), "completed");
+}
+
+#[test]
+fn whoever_resumes_what_another_has_is_told_who() {
+    let world = World::with_tools(
+        "[tools.slow]\neffect = \"external\"\ntimeout = \"50s\"\ndriver.process = { command = \"echo reached > reached; cat pause\", shell = true, env = [\"PATH\"] }\n",
+    );
+    world.write("job.yaml", "job: slow\nsteps:\n  - { id: a, tool: slow, args: {} }\n");
+    world.fifo("reached");
+    world.fifo("pause");
+    let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
+    let mut worker = world.start(&["worker", "--name", "night"]);
+    world.hear("reached");
+    let mut resumed = world.start(&["resume", &id]);
+    resumed.says("has it, waiting");
+    assert!(resumed.told.contains("worker night-"), "{}", resumed.told);
+    std::fs::write(world.path("pause"), "7\n").unwrap();
+    let (status, told) = resumed.ends();
+    assert!(status.success() && told.contains("completed"), "{told}");
+    assert_eq!(told.matches("has it, waiting").count(), 1, "{told}");
+    worker.says(": completed");
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ends().0.code(), Some(0));
+    assert_eq!(world.bodies(&id, "attempt").len(), 1);
+}

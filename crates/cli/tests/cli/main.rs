@@ -26,7 +26,10 @@ mod export;
 mod forensics;
 mod forged;
 mod freeze;
+mod gateway;
 mod help;
+#[path = "../shared/http.rs"]
+mod http;
 mod import;
 mod init;
 mod jobs;

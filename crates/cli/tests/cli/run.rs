@@ -304,3 +304,56 @@ fn what_is_too_much_is_refused_with_its_reason() {
     rusqlite::Connection::open(world.path("gesta.db")).unwrap().execute_batch(version).unwrap();
     world.gesta(&["run", "job.yaml"]).expect(6);
 }
+
+/// A job that nobody here could drive is not left for others to find.
+#[test]
+fn without_the_workers_key_nothing_is_submitted() {
+    let world = World::with_tools(
+        "[tools.one]\neffect = \"read\"\ndriver.process = { command = [\"echo\", \"1\"], env = [\"PATH\"] }\n",
+    );
+    world.write("job.yaml", "job: one\nsteps:\n  - { id: a, tool: one, args: {} }\n");
+    let key = world.path("keys/worker.pem");
+    std::fs::rename(&key, world.path("kept.pem")).unwrap();
+    for text in [None, Some("nonsense")] {
+        if let Some(text) = text {
+            std::fs::write(&key, text).unwrap();
+        }
+        let failed = world.gesta(&["run", "job.yaml"]);
+        assert_ne!(failed.code, Some(0));
+        assert!(failed.err.contains("worker.pem"), "{}", failed.err);
+        assert!(world.jobs().is_empty(), "nothing was submitted");
+    }
+    std::fs::rename(world.path("kept.pem"), &key).unwrap();
+    world.gesta(&["run", "job.yaml"]).ok();
+    assert_eq!(world.jobs().len(), 1);
+}
+
+/// What it returned is all that is left to look at, and it is there.
+#[test]
+fn a_result_whose_changes_cannot_be_told_is_kept() {
+    for (changes, why) in [
+        ("{ type = \"refund\", id = \"result.nope\" }", "what it changed cannot be told"),
+        ("{ type = \"refund\", id = \"'x'\", value = \"result.nope\" }", "cannot be told"),
+        ("{ type = \"refund\", id = \"'x'\" }, { type = \"refund\", id = \"'x'\" }", "twice"),
+    ] {
+        let world = World::with_tools(&format!(
+            "[tools.pay]\neffect = \"external\"\nchanges = [{changes}]\n[tools.pay.driver.process]\ncommand = \"echo paid >> paid; echo '{{\\\"reference\\\":\\\"rf_4711\\\"}}'\"\nshell = true\nenv = [\"PATH\"]\n"
+        ));
+        world.write("job.yaml", "job: pay\nsteps:\n  - { id: a, tool: pay, args: {} }\n");
+        let failed = world.gesta(&["run", "job.yaml"]).expect(10);
+        assert!(failed.out.contains(why), "{}", failed.out);
+        assert_eq!(world.read("paid"), "paid\n");
+        let id = world.job();
+        let failure = &world.bodies(&id, "failure")[0];
+        assert_eq!(failure["certainty"], "happened");
+        let seq = world.kinds(&id).iter().position(|kind| kind == "failure").unwrap();
+        // The hint names the entry that shows it.
+        assert!(failed.err.contains(&format!(":{seq}` what failed")), "{}", failed.err);
+        let shown = world.gesta(&["show", &format!("{id}:{seq}")]).ok();
+        assert!(shown.contains("rf_4711"), "{shown}");
+        let shown = world.gesta(&["show", &format!("{id}:{seq}"), "--json"]).json();
+        assert_eq!(shown["output"], "{\"reference\":\"rf_4711\"}\n");
+        world.gesta(&["verify", &id]).ok();
+        world.gesta(&["replay", &id]).ok();
+    }
+}

@@ -67,13 +67,52 @@ fn a_key_that_is_not_remembered_is_found_out() {
     let tools = [
         tool("keyed", "recovery = \"keyed\"", HONEST),
         tool("forgetful", "recovery = \"keyed_concurrent\"", "echo $$"),
-        tool("twice", "recovery = \"keyed_concurrent\"", "echo x >> twice; echo 1"),
-        read("count", "printf '{\"effects\":%s}' $(wc -l < twice)"),
     ];
     let world = World::with_tools(&tools.concat());
-    tried(&world, "keyed", &[], 0, "the same key gave the same result");
+    tried(&world, "keyed", &[], 0, "the same key gave the same result; another key, killed");
     tried(&world, "forgetful", &[], 10, "the other side does not deduplicate");
+}
+
+/// Appends a line to a file of its key's own, unless this says that it need not.
+fn acting(unless: &str, then: &str, answer: &str) -> String {
+    format!(
+        "mkdir -p acts; [ -e \"{unless}\" ] || {{ echo x >> \"acts/$GESTA_KEY\"; {then}; }}; echo '{answer}'"
+    )
+}
+
+/// The same answer to every key says nothing about what was done: only a count does.
+#[test]
+fn a_constant_answer_certifies_nothing() {
+    let keyed = "recovery = \"keyed_concurrent\"";
+    let count = "key=$(sed 's/.*\"key\":\"\\([^\"]*\\)\".*/\\1/'); cat \"acts/$key\" 2> /dev/null | wc -l | sed 's/.*/{\"effects\":&}/'";
+    let tools = [
+        tool("twice", keyed, &acting("nothing", ":", "1")),
+        tool("once", keyed, &acting("acts/$GESTA_KEY", ":", "1")),
+        read("count", count),
+        read("mute", "echo '{}'"),
+    ];
+    let world = World::with_tools(&tools.concat());
+    let tells_nothing = "another key gave that result too";
+    tried(&world, "twice", &[], 14, tells_nothing);
+    tried(&world, "once", &[], 14, tells_nothing);
+    tried(&world, "once", &["--count", "mute"], 14, "the counter did not say");
     tried(&world, "twice", &["--count", "count"], 10, "there were 2 effects");
+    tried(&world, "once", &["--count", "count"], 0, "there was one effect");
+    let told = world.gesta(&["tools", "test", "once", "--yes", "--json"]).expect(14).out;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["holds"], &told["other"]), (&serde_json::Value::Null, &1.into()), "{told}");
+}
+
+/// A tool that remembers its key when it is done, and not while it acts.
+#[test]
+fn a_call_that_is_killed_while_it_acts_is_found_out() {
+    let keyed = "recovery = \"keyed_concurrent\"";
+    let late = "sleep 1; mkdir -p done; : > \"done/$GESTA_KEY\"";
+    let count = "key=$(sed 's/.*\"key\":\"\\([^\"]*\\)\".*/\\1/'); cat \"acts/$key\" 2> /dev/null | wc -l | sed 's/.*/{\"effects\":&}/'";
+    let tools = [tool("late", keyed, &acting("done/$GESTA_KEY", late, "1")), read("count", count)];
+    let world = World::with_tools(&tools.concat());
+    tried(&world, "late", &["--count", "count"], 10, "there was one effect; another key gave");
+    tried(&world, "late", &["--count", "count"], 10, "there were 2 effects");
 }
 
 #[test]
@@ -137,10 +176,12 @@ fn secrets_are_nowhere_but_in_the_call() {
             "[tools.{name}]\neffect = \"external\"\nretry = {{ attempts = 1 }}\nsecrets = {{ TOKEN = {{ env = \"SHOP_TOKEN\" }} }}\n[tools.{name}.driver.process]\ncommand = '''{script}'''\nshell = true\nenv = [\"PATH\"]\n"
         )
     };
-    let leak = "b=$(printf %s \"$TOKEN\" | base64 -w0); printf '{\"raw\":\"%s\",\"b64\":\"%s\"}' \"$TOKEN\" \"$b\"";
-    let fail =
-        "b=$(printf %s \"$TOKEN\" | base64 -w0); echo \"bad token $TOKEN ($b)\" >&2; exit 65";
-    let world = World::with_tools(&[tool("leak", leak), tool("fail", fail)].concat());
+    let spell = "b=$(printf %s \"$TOKEN\" | base64 -w0); p=$(printf %s \"$TOKEN\" | sed 's|/|%2F|g; s/+/%2B/g; s/=/%3D/g; s/&/%26/g')";
+    let leak = format!(
+        "{spell}; printf '{{\"raw\":\"%s\",\"b64\":\"%s\",\"pct\":\"%s\"}}' \"$TOKEN\" \"$b\" \"$p\""
+    );
+    let fail = format!("{spell}; echo \"bad token $TOKEN ($b, $p)\" >&2; exit 65");
+    let world = World::with_tools(&[tool("leak", &leak), tool("fail", &fail)].concat());
     world.write(
         "job.yaml",
         "job: leak\nsteps:\n  - { id: a, tool: leak }\n  - { id: b, tool: fail, needs: [a] }\n",

@@ -467,6 +467,10 @@ fn check(manifest: &Manifest, effects: &BTreeMap<ToolName, Effect>) -> Result<()
     if manifest.timeout.ms() == 0 {
         return Err(Problem::NoTimeout);
     }
+    let keyed = matches!(manifest.recovery, Recovery::Keyed | Recovery::KeyedConcurrent);
+    if keyed && manifest.key_ttl.ms() < manifest.timeout.ms() {
+        return Err(Problem::KeyTooShort);
+    }
     if manifest.risk.is_some_and(|risk| risk > MAX_RISK) {
         return Err(Problem::RiskTooGreat);
     }

@@ -131,6 +131,11 @@ pub enum Problem {
     /// No call can end in no time.
     #[error("`timeout` is at least 1ms")]
     NoTimeout,
+    /// The other side may forget the key while the call is under way.
+    #[error(
+        "`key_ttl` is shorter than `timeout`: a call that takes that long could never be sent again; make it longer, or the tool `recovery = \"never\"`"
+    )]
+    KeyTooShort,
     /// More than everything is at stake.
     #[error("`risk` is a number from 0 to 100")]
     RiskTooGreat,

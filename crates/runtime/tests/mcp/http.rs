@@ -54,15 +54,30 @@ async fn a_status_says_what_is_known() {
     let expected = [
         (500, Unknown, true),
         (502, Unknown, true),
-        (503, DidNotHappen, true),
+        (503, Unknown, true),
+        (504, Unknown, true),
+        (408, Unknown, true),
+        (302, Unknown, true),
+        (307, Unknown, true),
         (400, DidNotHappen, false),
         (401, DidNotHappen, false),
-        (302, DidNotHappen, false),
-        (307, DidNotHappen, false),
+        (425, DidNotHappen, true),
+        (429, DidNotHappen, true),
     ];
-    for (number, (status, certainty, retryable)) in (1..).zip(expected) {
+    let mut number = 0;
+    for (status, certainty, retryable) in expected {
         let failed = failure(ask(&catalogue, "odd.status", &json!({"status": status})).await);
         assert_eq!((failed.certainty, failed.retryable), (certainty, retryable), "{failed:?}");
+        number += 1;
+        assert_eq!(world.deliveries(), number, "no redirect is followed, nothing is repeated");
+    }
+    // What changes nothing did not happen unless it answers.
+    let read = format!("{toml}[mcp.odd.tools.status]\neffect = \"read\"\n");
+    let catalogue = world.pinned(&read).await;
+    for (status, retryable) in [(500, true), (503, true), (408, true), (302, false), (400, false)] {
+        let failed = failure(ask(&catalogue, "odd.status", &json!({"status": status})).await);
+        assert_eq!((failed.certainty, failed.retryable), (DidNotHappen, retryable), "{failed:?}");
+        number += 1;
         assert_eq!(world.deliveries(), number, "no redirect is followed, nothing is repeated");
     }
 }

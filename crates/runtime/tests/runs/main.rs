@@ -13,6 +13,7 @@ mod confirm;
 mod diverging;
 mod failing;
 mod frozen;
+mod given_up;
 mod golden;
 mod plain;
 mod replay;

@@ -163,6 +163,15 @@ fn what_makes_no_sense_together_is_refused() {
     World::new().catalogue(&format!("{probing}{}", writing.replace("write", "read")));
     check(&with("cost = { calls = 0 }"), &format!("{tool}`cost.calls` is at least 1"));
     check(&with("timeout = \"0s\""), &format!("{tool}`timeout` is at least 1ms"));
+    let short = "`key_ttl` is shorter than `timeout`: a call that takes that long could never be sent again; make it longer, or the tool `recovery = \"never\"`";
+    for recovery in ["keyed", "keyed_concurrent"] {
+        let keyed = |ttl: &str| {
+            with(&format!("recovery = \"{recovery}\"\ntimeout = \"2s\"\nkey_ttl = \"{ttl}\""))
+        };
+        check(&keyed("1999ms"), &format!("{tool}{short}"));
+        World::new().catalogue(&keyed("2s"));
+    }
+    World::new().catalogue(&with("timeout = \"25h\""));
     check(&with("retry = { attempts = 101 }"), &format!("{tool}`retry.attempts` is at most 100"));
     check(
         &with("changes = [{ type = \"order\", id = \"i\", value = \"v\", retract = true }]"),

@@ -111,24 +111,37 @@ async fn a_status_tells_what_is_known() {
     let retry = (DidNotHappen, true, code::HTTP_STATUS);
     let unknown = (Unknown, true, code::HTTP_STATUS);
     let redirect = (DidNotHappen, false, code::REDIRECT_REFUSED);
+    let redirected = (Unknown, true, code::REDIRECT_REFUSED);
     for (effect, status, (certainty, retryable, code)) in [
         ("write", 400, permanent),
         ("write", 401, permanent),
         ("write", 404, permanent),
         ("write", 409, permanent),
         ("write", 422, permanent),
-        ("write", 408, retry),
         ("write", 425, retry),
-        ("write", 429, retry),
-        ("write", 503, retry),
+        ("irreversible", 429, retry),
+        // Whoever stands in between says these too, whatever was done behind them.
+        ("write", 408, unknown),
         ("irreversible", 500, unknown),
         ("write", 502, unknown),
+        ("write", 503, unknown),
+        ("external", 503, unknown),
+        ("irreversible", 503, unknown),
         ("write", 504, unknown),
+        ("write", 300, redirected),
+        ("external", 303, redirected),
+        ("write", 304, redirected),
+        ("irreversible", 307, redirected),
+        // What changes nothing may be asked again.
+        ("read", 408, retry),
+        ("read", 425, retry),
+        ("read", 429, retry),
         ("read", 500, retry),
+        ("read", 502, retry),
+        ("read", 503, retry),
         ("read", 504, retry),
         ("read", 404, permanent),
-        ("write", 304, redirect),
-        ("write", 300, redirect),
+        ("read", 302, redirect),
     ] {
         let server = Server::start(vec![Act::reply(status, "", "\"why\"")]).await;
         let reply = ask(&tool(&server, effect, "POST", "/", ""), "t", &json!({})).await;
@@ -143,11 +156,12 @@ async fn a_status_tells_what_is_known() {
 #[tokio::test]
 async fn a_declaration_says_what_a_status_means() {
     let status = "status = { \"409\" = \"happened\", \"5xx\" = \"did_not_happen\", \"500\" = \"retry\", \
-        \"404\" = \"answered\", \"202\" = \"unknown\", \"429\" = \"permanent\" }";
+        \"404\" = \"answered\", \"202\" = \"unknown\", \"429\" = \"permanent\", \"503\" = \"retry\" }";
     for (status_code, (certainty, retryable)) in [
         (409, (Happened, false)),
         (502, (DidNotHappen, false)),
         (500, (DidNotHappen, true)),
+        (503, (DidNotHappen, true)),
         (202, (Unknown, true)),
         (429, (DidNotHappen, false)),
     ] {

@@ -1,6 +1,6 @@
 //! The worker process that `gesta tools test` starts and kills. It drives one job with the tools of the
-//! workspace, tells every reply as a line of JSON, and can keep a reply to itself, so that it dies
-//! after the tool has answered and before anything of that is on record.
+//! workspace, tells every call and every reply as a line of JSON, and can keep a reply to itself, so that it
+//! dies after the tool has answered and before anything of that is on record.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -58,6 +58,8 @@ pub(crate) enum Rule {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum Told {
+    /// A tool is about to be called.
+    Called { tool: ToolName, key: String },
     /// A tool has replied.
     Replied {
         tool: ToolName,
@@ -85,7 +87,8 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let watched = watched(tools.catalogue, Some((&arguments.tool, arguments.rule)))?;
     let workshop = open(session, &arguments.place, watched)?;
     let live = Live::unseen();
-    let ending = driving::drive(session, &workshop, arguments.trajectory, &live)?;
+    let ending =
+        driving::drive(session, &workshop, (arguments.trajectory, workshop.hands()?), &live)?;
     tell(&Told::Ended { status: ending.as_str().to_owned() });
     Ok(0)
 }
@@ -145,6 +148,7 @@ impl Driver for Watched {
             tell(&Told::Forbidden { tool, key });
             return refused();
         }
+        tell(&Told::Called { tool: tool.clone(), key: key.clone() });
         let reply = match self.catalogue.get(&self.name) {
             Some(tool) => tool.call(call).await,
             None => refused(),

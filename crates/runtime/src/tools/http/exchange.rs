@@ -249,10 +249,7 @@ impl Http {
         match (declared, status.as_u16()) {
             (Some(declared), _) => *declared,
             (None, 200..=299) => Verdict::Answered,
-            (None, 408 | 425 | 429 | 503) => Verdict::Retry,
-            (None, 300..=499) => Verdict::DidNotHappen,
-            (None, _) if self.effect == Effect::Read => Verdict::Retry,
-            (None, _) => Verdict::Unknown,
+            (None, status) => refusal(status, self.effect),
         }
     }
 
@@ -267,6 +264,19 @@ impl Http {
             let message = format!("nothing was sent to `{authority}`: {why}");
             Verdict::Retry.failed(code::NOT_CONNECTED, message)
         }
+    }
+}
+
+/// What a status other than 2xx means where nobody declares it. 4xx are refusals by whoever knows the
+/// request. The rest may come from somebody in between, who cannot say what was done behind them: a gateway
+/// answers 503 or 408 when a payment took too long, and a redirect often follows one.
+pub(in crate::tools) fn refusal(status: u16, effect: Effect) -> Verdict {
+    match (status, effect) {
+        // By their meaning nothing was done: too many requests, or one that may have been replayed.
+        (425 | 429, _) => Verdict::Retry,
+        (400..=407 | 409..=499, _) | (300..=399, Effect::Read) => Verdict::DidNotHappen,
+        (_, Effect::Read) => Verdict::Retry,
+        (_, Effect::Write | Effect::External | Effect::Irreversible) => Verdict::Unknown,
     }
 }
 

@@ -11,7 +11,7 @@ mod tls;
 
 pub(super) use connect::{NotConnected, Stream, connect};
 pub use declaration::{BadHttp, Body, HttpDeclaration};
-pub(super) use exchange::{Http, chain, post, retry_after_ms};
+pub(super) use exchange::{Http, chain, post, refusal, retry_after_ms};
 pub(super) use request::{Parts, header_value, headers};
 pub(super) use template::Url;
 pub(super) use tls::config as tls_config;

@@ -16,6 +16,7 @@ use super::offer::Offered;
 use super::server::{Server, Unreached};
 use crate::tools::code;
 use crate::tools::driver::{Call, Reply};
+use crate::tools::http::refusal;
 use crate::tools::manifest::{self, Manifest};
 use crate::tools::secrets::{Mask, SecretName, SecretSource, Secrets, Transport};
 use crate::tools::verdict::{Verdict, Verdicts, failing};
@@ -151,9 +152,9 @@ impl McpTool {
             }
             Answer::Status { status, message, retry_after_ms } => {
                 let verdict = match status {
-                    404 | 408 | 425 | 429 | 503 => Verdict::Retry,
-                    300..=499 => Verdict::DidNotHappen,
-                    _ => self.unless_read(),
+                    // The session has ended; the next call begins another.
+                    404 => Verdict::Retry,
+                    _ => refusal(status, self.effect),
                 };
                 let mut reply = verdict.failed(code::HTTP_STATUS, shortened(&message));
                 if let Reply::Failed { retryable: true, retry_after_ms: after, .. } = &mut reply {
