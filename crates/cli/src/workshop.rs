@@ -127,7 +127,7 @@ impl Workshop {
         let key = read(named.executor.as_deref().unwrap_or(WORKER))?;
         let guardian = read(named.guardian.as_deref().unwrap_or(WORKER))?;
         let guardian = Some(guardian).filter(|guardian| guardian.id() != key.id());
-        let spool = Some(Spool::new(spool));
+        let spool = spool.map(Spool::new);
         let sealer = sealing::of(&self.workspace)?;
         let anchor = Some(self.place.anchor(&self.workspace.directory));
         let with = Belongings { name, host, listener, spool, presence, anchor, guardian, sealer };

@@ -1,7 +1,7 @@
 //! A place to run jobs: a store with its registry, the tools at hand, and how workers behave here. The
 //! command line and programs that embed Gesta come in by this door.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gesta_core::amounts::Budget;
@@ -19,7 +19,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Writ;
 use gesta_policy::PolicyDocument;
-use gesta_store::{Chain, DataKeys, Store, StoreError};
+use gesta_store::{Chain, DataKeys, Reach, Store, StoreError};
 
 use crate::authority;
 use crate::desk::{Listener, OUTPUT_LIMITS};
@@ -84,6 +84,24 @@ pub struct Belongings {
     pub guardian: Option<PrivateKey>,
     /// Who seals what is new, if the worker does.
     pub sealer: Option<Sealer>,
+}
+
+impl Belongings {
+    /// Where workers show that they are alive, if one machine is all there is, and where they keep what
+    /// the store could not be told: beside the store's file, or in this directory.
+    pub fn places(reach: &Reach, directory: Option<&Path>) -> (Option<PathBuf>, Option<PathBuf>) {
+        match reach {
+            Reach::Machine(file) => (Some(beside(file, ".workers")), Some(beside(file, ".spool"))),
+            Reach::Process | Reach::Network => (None, directory.map(|it| it.join("gesta.spool"))),
+        }
+    }
+}
+
+/// The path with something added to its name.
+fn beside(path: &Path, what: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(what);
+    PathBuf::from(name)
 }
 
 /// How a job stands, and what came of it.

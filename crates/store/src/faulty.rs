@@ -24,7 +24,7 @@ use crate::log::{CheckpointRow, Lag, LogStore, Run, Seal, UnsealedRow, Which};
 use crate::news::Listening;
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
-    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+    Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use crate::rations::Ration;
 
@@ -258,6 +258,10 @@ impl Store for FaultyStore {
 
     fn archives(&self) -> &dyn Archives {
         self
+    }
+
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 
     fn listen(&self) -> Listening {

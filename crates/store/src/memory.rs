@@ -29,7 +29,7 @@ use crate::log::LogStore;
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Outbox, Tried};
 use crate::port::{
-    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+    Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use crate::rations::{self, Ration, Share};
 
@@ -438,6 +438,10 @@ impl Tables {
         let stands = admitted.under().is_none_or(|(other, head)| {
             self.trajectories.get(&other).is_some_and(|other| other.head == head)
         });
+    fn reach(&self) -> Reach {
+        Reach::Process
+    }
+
         let Some(chain) = self.trajectories.get_mut(&admitted.trajectory()) else {
             if admitted.expected().is_some() || !stands {
                 return Err(AppendError::lost(admitted, None));

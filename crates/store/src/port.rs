@@ -1,6 +1,8 @@
 //! The port: all that the rest of Gesta knows of a store. Each method says what a crash around it
 //! means. Stores hold bytes and rows; what an entry means is the state machine's business.
 
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
@@ -101,6 +103,28 @@ pub struct WorkerRow {
     pub lease_until: UnixMs,
     /// How many trajectories it holds.
     pub claimed: u64,
+}
+
+/// From where a store can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// From this process alone.
+    Process,
+    /// From this machine, by this file.
+    Machine(PathBuf),
+    /// From other machines too.
+    Network,
+}
+
+impl Reach {
+    /// How long a lease lasts unless somebody says so. On one machine the death of a worker is seen at
+    /// once; on several only its lease tells.
+    pub fn lease_ms(&self) -> u64 {
+        match self {
+            Self::Process | Self::Machine(_) => 10_000,
+            Self::Network => 2_000,
+        }
+    }
 }
 
 /// A store of chains.
@@ -281,6 +305,9 @@ pub trait Store: Send + Sync + 'static {
     fn archives(&self) -> &dyn Archives;
 
     /// Hears of what is added by others than the owner, reported to the inbox, or given back with
+    /// From where it can be reached.
+    fn reach(&self) -> Reach;
+
     /// something left to do. News may be missed; whoever listens also looks from time to time.
     fn listen(&self) -> Listening;
 }

@@ -16,7 +16,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
     Account, AccountRow, AppendError, Archives, Draw, Drawn, Epochs, Listening, Listing, LogStore,
-    NoticeRow, ParkedListing, ParkedRow, Profile, Ration, Store, StoreError, StoredEntry,
+    NoticeRow, ParkedListing, ParkedRow, Profile, Ration, Reach, Store, StoreError, StoredEntry,
     TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::time::Instant;
@@ -268,6 +268,10 @@ impl Store for Hostile {
 
     fn archives(&self) -> &dyn Archives {
         self.inner.archives()
+    }
+
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 
     fn listen(&self) -> Listening {

@@ -52,7 +52,7 @@ use crate::log::LogStore;
 use crate::news::{Listening, News, concerns_others};
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
-    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+    Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use crate::rations::Ration;
 
@@ -513,6 +513,10 @@ impl Store for PostgresStore {
 
     fn archives(&self) -> &dyn Archives {
         self
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Network
     }
 
     fn listen(&self) -> Listening {

@@ -22,7 +22,7 @@ mod rows;
 mod shares;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -51,7 +51,7 @@ use crate::log::LogStore;
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
-    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+    Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use crate::rations::Ration;
 
@@ -128,6 +128,7 @@ pub struct SqliteStore {
     readers: Readers,
     writer: Writer,
     clock: Clock,
+    path: PathBuf,
     /// For this process; others find out by looking.
     bell: Bell,
 }
@@ -149,6 +150,8 @@ impl SqliteStore {
             readers: Readers::start(reading, place.clone()).map_err(no_thread)?,
             writer: Writer::start(writing, place, options.busy_timeout).map_err(no_thread)?,
             clock: options.clock,
+            // Wherever this process goes, the file stays where it is.
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
             bell: Bell::new(false),
         })
     }
@@ -474,6 +477,10 @@ impl Store for SqliteStore {
 
     fn archives(&self) -> &dyn Archives {
         self
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Machine(self.path.clone())
     }
 
     fn listen(&self) -> Listening {
