@@ -113,6 +113,15 @@ impl Workshop {
         submitted.map_err(writs::hinted)
     }
 
+    /// Hands over what workers of this machine could not tell the store.
+    pub(crate) async fn deliver_spooled(&self) -> Result<()> {
+        let (_, spool) = self.place.of_workers(&self.workspace.directory);
+        match spool {
+            Some(spool) => Ok(Spool::new(spool).deliver(&*self.store).await?),
+            None => Ok(()),
+        }
+    }
+
     /// Starts a worker in this process.
     pub(crate) async fn start(
         &self,

@@ -22,6 +22,7 @@ use gesta_core::writ::Writ;
 use gesta_store::{Chain, ChainError, Store, StoreError};
 
 use crate::desk::COMPILER;
+use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::vault::Vault;
@@ -205,7 +206,8 @@ pub struct Finding {
     pub forced: bool,
 }
 
-/// Resolves a doubt, signed by an operator.
+/// Resolves a doubt, signed by an operator. One that its executor has reported about by now is left to
+/// that report.
 pub async fn resolve(
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,
@@ -228,6 +230,12 @@ pub async fn resolve(
             let denied = finding.verdict == ResolutionVerdict::DidNotHappen;
             if denied && !finding.forced && now < dead_at {
                 return Err(RunError::TooEarly { step: step.clone(), dead_at_ms: dead_at.0 });
+    // Its executor knows better than whoever looks from outside.
+    if let Some(Status::InDoubt { opened, .. }) = chain.state().step(step).map(|it| &it.status)
+        && effects::is_told(store, chain.view(), (trajectory, opened)).await?
+    {
+        return Err(RunError::Reported { trajectory, step: step.clone() });
+    }
             }
             let statement = Signed::sign(
                 ResolutionStatement {
