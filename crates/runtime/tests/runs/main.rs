@@ -14,6 +14,7 @@ mod diverging;
 mod failing;
 mod frozen;
 mod golden;
+mod keyed;
 mod plain;
 mod replay;
 #[path = "../scene/mod.rs"]
