@@ -193,7 +193,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Takes up to `max` trajectories that have something to do now, that no live worker holds, and
     /// whose tools the worker has, as its last heartbeat told: the greatest priority first, then
-    /// whose tenant has the fewest in hand, then longest unchanged. A claim is a reservation and
+    /// whose tenant has the fewest in hand, then whose tenant was chosen longest ago, then longest
+    /// unchanged. A claim is a reservation and
     /// grants nothing: the `attempt` entry does. A crash leaves trajectories claimed until the lease
     /// ends. A worker without a live lease gets none.
     async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError>;
@@ -304,10 +305,10 @@ pub trait Store: Send + Sync + 'static {
     /// What it knows of trajectories whose entries are elsewhere.
     fn archives(&self) -> &dyn Archives;
 
-    /// Hears of what is added by others than the owner, reported to the inbox, or given back with
     /// From where it can be reached.
     fn reach(&self) -> Reach;
 
+    /// Hears of what is added by others than the owner, reported to the inbox, or given back with
     /// something left to do. News may be missed; whoever listens also looks from time to time.
     fn listen(&self) -> Listening;
 }
