@@ -29,6 +29,7 @@ const EX_FIRST: i32 = 64;
 const EX_LAST: i32 = 78;
 
 /// A tool that is a program.
+#[derive(Clone)]
 pub(in crate::tools) struct Process {
     tool: String,
     effect: Effect,
@@ -57,6 +58,13 @@ impl Process {
             base_dir: Arc::clone(base_dir),
             options: options.cloned().ok_or(BadProcess::NoSupervisor)?,
         })
+    }
+
+    /// The same with one more argument.
+    pub(in crate::tools) fn with_argument(&self, argument: &str) -> Self {
+        let mut longer = self.clone();
+        longer.args.push(argument.to_owned());
+        longer
     }
 }
 
