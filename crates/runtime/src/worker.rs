@@ -11,7 +11,7 @@ use gesta_core::keys::PrivateKey;
 use gesta_core::projection::Summary;
 use gesta_core::state::State;
 use gesta_core::time::UnixMs;
-use gesta_store::{Chain, Listening, News, Profile, Store};
+use gesta_store::{Chain, Listening, News, Profile, Store, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -205,7 +205,7 @@ impl Worker {
             distrusted = self.is_distrusted(distrusted);
             let mut idle = distrusted;
             if !stopping && free > 0 && !unanswered && alive && !distrusted {
-                match shared.store.claim(&shared.worker, free).await {
+                match self.claim(free).await {
                     Ok(claimed) => {
                         idle = claimed.is_empty();
                         self.drive_all(claimed, &mut hands, &stop);
@@ -238,6 +238,23 @@ impl Worker {
                 () = tokio::time::sleep(poll) => {}
             }
         }
+    }
+
+    async fn claim(&self, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
+        let (store, worker) = (&self.shared.store, &self.shared.worker);
+        #[cfg(feature = "sabotage")]
+        if self.shared.options.sabotage == Some(crate::Sabotage::IgnoreTools) {
+            let mut claimed = Vec::new();
+            for row in store.list(&gesta_store::Listing::default(), max).await? {
+                if has_work(&row.summary, self.now())
+                    && store.claim_one(worker, row.trajectory).await?
+                {
+                    claimed.push(row.trajectory);
+                }
+            }
+            return Ok(claimed);
+        }
+        store.claim(worker, max).await
     }
 
     /// Begins to drive what was claimed.
