@@ -200,3 +200,20 @@ fn jobs_say_who_drives_them_and_why_nobody_does() {
     assert!(world.gesta(&["jobs"]).ok().contains("slow   cancelling"));
     worker.kill();
 }
+
+/// A worker that ends by itself takes jobs as any other does: the most urgent first.
+#[test]
+fn a_worker_that_runs_once_begins_with_the_most_urgent() {
+    let world = World::with_free_workspace();
+    world.write("job.yaml", "job: plain\nsteps:\n  - { id: a, set: 1 }\n");
+    let submit = |more: &[&str]| {
+        world.gesta(&[&["submit", "job.yaml"], more].concat()).ok().trim().to_owned()
+    };
+    let plain: Vec<String> = (0..3).map(|_| submit(&[])).collect();
+    let urgent = submit(&["--priority", "50"]);
+    let worker = world.gesta(&["worker", "--once", "--jobs", "1"]).expect(0);
+    let ends = worker.err.lines().filter_map(|line| line.strip_suffix(": completed"));
+    let ends: Vec<&str> = ends.collect();
+    assert_eq!(ends.len(), 4, "{}", worker.err);
+    assert!(urgent.starts_with(ends[0]), "{urgent} of {plain:?}: {ends:?}");
+}
