@@ -19,8 +19,8 @@ use gesta_core::time::{Day, UnixMs};
 use gesta_core::verification::blobs;
 use gesta_store::{
     Account, AccountRow, AppendError, Archived, Archives, Draw, Drawn, Epochs, Listening, Listing,
-    LogStore, Mending, NoticeRow, ParkedListing, ParkedRow, Profile, Ration, Store, StoreError,
-    StoredEntry, TrajectoryRow, Tried, Whole, WorkerRow,
+    LogStore, Mending, NoticeRow, ParkedListing, ParkedRow, Profile, Ration, Reach, Store,
+    StoreError, StoredEntry, TrajectoryRow, Tried, Whole, WorkerRow,
 };
 use gesta_verify::bundle::Bundle;
 use gesta_verify::engine::Chains as _;
@@ -361,6 +361,10 @@ impl Store for Reading {
 
     fn mending(&self) -> &dyn Mending {
         self.inner.mending()
+    }
+
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 
     fn listen(&self) -> Listening {

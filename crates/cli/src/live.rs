@@ -112,6 +112,10 @@ impl Live {
             Event::UnderWay { trajectory, step, tool, since } => {
                 live.put(trajectory, &step, Open { tool: Some(tool), since, bar: None });
             }
+            Event::Progress { trajectory, step, tool, says } => {
+                let which = live.which(trajectory);
+                live.say(&visible(&format!("{which}{step} ({tool}): {says}")));
+            }
             Event::Note(note) => live.say(&visible(&note)),
         })
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gesta_core::digest::Digest;
-use gesta_store::{DataKeys, Store};
+use gesta_runtime::Belongings;
+use gesta_store::{DataKeys, Reach, Store};
 
 use crate::archive;
 use crate::problem::Problem;
@@ -51,12 +52,15 @@ impl Place {
         self
     }
 
-    /// How long a lease lasts unless the workspace says so. On one machine the death of a worker is
-    /// seen at once; on several only its lease tells.
+    /// How long a lease lasts unless the workspace says so.
     pub(crate) fn lease_ms(&self) -> u64 {
+        self.reach().lease_ms()
+    }
+
+    fn reach(&self) -> Reach {
         match self {
-            Self::Sqlite(_) => 10_000,
-            Self::Postgres { .. } => 2_000,
+            Self::Sqlite(path) => Reach::Machine(path.clone()),
+            Self::Postgres { .. } => Reach::Network,
         }
     }
 
@@ -70,11 +74,8 @@ impl Place {
 
     /// Where workers of this machine show that they are alive, if one machine is all there is, and
     /// where they keep what the store could not be told.
-    pub(crate) fn of_workers(&self, workspace: &Path) -> (Option<PathBuf>, PathBuf) {
-        match self {
-            Self::Sqlite(path) => (Some(beside(path, ".workers")), beside(path, ".spool")),
-            Self::Postgres { .. } => (None, workspace.join("gesta.spool")),
-        }
+    pub(crate) fn of_workers(&self, workspace: &Path) -> (Option<PathBuf>, Option<PathBuf>) {
+        Belongings::places(&self.reach(), Some(workspace))
     }
 
     /// Where the data keys of this store are, unless the workspace says so: beside the file, or in a schema of

@@ -132,6 +132,15 @@ impl Workshop {
         Ok(Hands { key, guardian, sealer: sealing::of(&self.workspace)? })
     }
 
+    /// Hands over what workers of this machine could not tell the store.
+    pub(crate) async fn deliver_spooled(&self) -> Result<()> {
+        let (_, spool) = self.place.of_workers(&self.workspace.directory);
+        match spool {
+            Some(spool) => Ok(Spool::new(spool).deliver(&*self.store).await?),
+            None => Ok(()),
+        }
+    }
+
     /// Starts a worker in this process.
     pub(crate) async fn start(
         &self,
@@ -142,7 +151,7 @@ impl Workshop {
         let (presence, spool) = self.place.of_workers(&self.workspace.directory);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = name.map_or_else(|| host.clone(), str::to_owned);
-        let spool = Some(Spool::new(spool));
+        let spool = spool.map(Spool::new);
         let anchor = Some(self.place.anchor(&self.workspace.directory));
         let with = Belongings { name, host, listener, spool, presence, anchor, guardian, sealer };
         Ok(self.home.start(key, with).await?)

@@ -27,7 +27,7 @@ use crate::error::RunError;
 use crate::facts::{Facts, Point};
 use crate::home::{Home, random};
 use crate::job::{self, Compiled, Edit, Problems, Spec, Work};
-use crate::jobs::{self, Submitted};
+use crate::jobs::Submitted;
 
 pub use point::At;
 use point::{Spot, survey};
@@ -77,7 +77,7 @@ impl Home {
         let spot = surveyed.spot(&order.at)?;
         surveyed.refuse_undone(spot)?;
         let trajectory = match order.key {
-            Some(key) => jobs::keyed(parent.tenant.as_str(), key),
+            Some(key) => self.keyed(parent.tenant.as_str(), key).await?,
             None => TrajectoryId::from_bytes(random()?),
         };
         let store = Arc::clone(&self.store);

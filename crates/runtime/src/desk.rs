@@ -78,6 +78,17 @@ pub enum Event {
         /// and when it was sent.
         since: UnixMs,
     },
+    /// How far a call says it is.
+    Progress {
+        /// The trajectory,
+        trajectory: TrajectoryId,
+        /// its step,
+        step: StepId,
+        /// the tool,
+        tool: ToolName,
+        /// and what it says.
+        says: String,
+    },
     /// Something that a person should know.
     Note(String),
 }
@@ -395,10 +406,10 @@ impl Desk {
     pub(crate) fn progress(&self, proposal: &Proposal, veil: &Arc<Veil>) -> Option<Progress> {
         let listener = Arc::clone(self.shared.listener.as_ref()?);
         let (step, tool) = (proposal.step.clone(), proposal.tool.clone());
-        let veil = Arc::clone(veil);
+        let (trajectory, veil) = (self.trajectory, Arc::clone(veil));
         let tell = move |how: String| {
-            let how = veil.text(&how);
-            listener(Event::Note(format!("{step} ({tool}): {how}")));
+            let (step, tool, says) = (step.clone(), tool.clone(), veil.text(&how));
+            listener(Event::Progress { trajectory, step, tool, says });
         };
         Some(Progress(Arc::new(tell)))
     }

@@ -11,6 +11,7 @@ use gesta_core::document::{
     Settlement,
 };
 use gesta_core::entry::{Body, Entry};
+use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
 use gesta_core::signed::{Signed, Tag};
@@ -18,7 +19,7 @@ use gesta_core::state::{Opened, State, Status};
 use gesta_core::time::UnixMs;
 use gesta_core::trust::Role;
 use gesta_core::world::Delta;
-use gesta_store::{Chain, Draft};
+use gesta_store::{Chain, Draft, Store};
 
 use crate::closing;
 use crate::desk::{Desk, Event, Shared, failing};
@@ -205,6 +206,14 @@ pub(crate) async fn deliver(desk: &Desk, report: &Signed<EffectReport>) {
     }
 }
 
+/// Puts what could only be spooled into the inbox. What the store does not take now it is offered again.
+pub(crate) async fn deliver_spooled(shared: &Shared) {
+    let Some(spool) = &shared.spool else { return };
+    if let Err(error) = spool.deliver(&*shared.store).await {
+        tracing::warn!(%error, "what is spooled stays there");
+    }
+}
+
 /// Takes up one report from the inbox, on behalf of whoever owns the trajectory.
 async fn take_up_now(desk: &Desk, report: &Signed<EffectReport>) -> Result<(), RunError> {
     let store = Arc::clone(&desk.shared.store);
@@ -250,6 +259,20 @@ pub(crate) async fn take_up_unread(
         Event::Note(format!("what was reported about {trajectory} is in its chain: `{kind}`"))
     };
     take_up_alone(&desk, chain, report, told).await
+}
+
+/// Whether a report waits in the inbox that will end this doubt.
+pub(crate) async fn is_told(
+    store: &Arc<dyn Store>,
+    facts: &Facts,
+    (trajectory, opened): (TrajectoryId, &Opened),
+) -> Result<bool, RunError> {
+    let mut reports = store.effects(trajectory).await?;
+    reports.retain(|it| it.doc().started == opened.started && !says_nothing(it.doc(), opened));
+    let registry = facts.mandate().and_then(|mandate| mandate.registry.as_ref());
+    let Some(registry) = registry.filter(|_| !reports.is_empty()) else { return Ok(false) };
+    let registry = Chain::load(Arc::clone(store), registry.trajectory).await?;
+    Ok(reports.iter().any(|report| trusted(report, Some(registry.state()))))
 }
 
 /// Whether an executor signed this report.

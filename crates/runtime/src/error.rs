@@ -58,6 +58,16 @@ pub enum RunError {
         /// The step.
         step: StepId,
     },
+    /// The executor has told what became of the step.
+    #[error(
+        "the executor has reported what became of step `{step}` of {trajectory}; `gesta resume {trajectory}`, or a worker, goes on from that"
+    )]
+    Reported {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+        /// The step.
+        step: StepId,
+    },
     /// Nothing waits for a person to confirm it.
     #[error("nothing of {0} waits to be confirmed; `gesta doubts` lists what does")]
     NothingToConfirm(TrajectoryId),

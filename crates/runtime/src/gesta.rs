@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use gesta_core::digest::Digest;
 use gesta_core::document::ApprovalVerdict;
-use gesta_core::ids::{StepId, TrajectoryId};
+use gesta_core::entry::Entry;
+use gesta_core::ids::{Principal, SignalKey, StepId, TrajectoryId};
 use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::{ParkedOn, Status};
@@ -29,7 +30,9 @@ use crate::desk::Listener;
 use crate::error::RunError;
 use crate::home::{Belongings, Home, Order, Outcome, random};
 use crate::job::Compiled;
+use crate::jobs::{self, Cancelled, Finding};
 use crate::options::Options;
+use crate::spool::Spool;
 use crate::tools::Catalogue;
 use crate::tree::family;
 use crate::worker::Worker;
@@ -82,6 +85,7 @@ pub struct Gesta {
     keys: Keys,
     root: Signed<Writ>,
     listener: Option<Listener>,
+    directory: Option<PathBuf>,
     trust: TrustRoot,
 }
 
@@ -146,10 +150,12 @@ impl Gesta {
         keys: Keys,
         tools: Catalogue,
     ) -> Result<Self, RunError> {
-        Self::open_with(store, keys, tools, Options::default()).await
+        let options = Options::of(&*store);
+        Self::open_with(store, keys, tools, options).await
     }
 
-    /// As [`Self::open`], with workers that behave otherwise.
+    /// As [`Self::open`], with workers that behave otherwise; [`Options::of`] the store is what they do by
+    /// default.
     pub async fn open_with(
         store: Arc<dyn Store>,
         keys: Keys,
@@ -166,7 +172,16 @@ impl Gesta {
         };
         let root = authority::root_writ(&tenant, &principal, &keys.owner, now)?;
         let home = Home::new(store, Arc::new(tools), registry, options)?;
-        Ok(Self { home, keys, root, listener: None, trust: TrustRoot::new(owner) })
+        let trust = TrustRoot::new(owner);
+        Ok(Self { home, keys, root, listener: None, directory: None, trust })
+    }
+
+    /// Keeps in this directory what workers see while the store cannot be reached, until it can. A store
+    /// that is a file needs none: that is kept beside it, as is who of this machine is alive.
+    #[must_use]
+    pub fn with_directory(mut self, directory: PathBuf) -> Self {
+        self.directory = Some(directory);
+        self
     }
 
     /// Puts policies in force, written in Cedar; what is in force already stays. Without any, reads run
@@ -199,6 +214,22 @@ impl Gesta {
 
     /// Answers for the owner a step that waits for approval. A yes is good for a day; the next
     /// [`Self::run`], or a worker, goes on.
+    ///
+    /// ```
+    #[doc = include_str!("gesta/opened.txt")]
+    /// use gesta_core::document::ApprovalVerdict;
+    /// use gesta_core::projection::Status;
+    ///
+    /// let text = "job: pay\nsteps:\n  - { id: pay, tool: pay }\nanswer: ${steps.pay.result}\n";
+    /// let id = gesta.submit(&job::load("pay.yaml", text, gesta.tools())?, &[], None).await?;
+    /// // Without a policy, whatever does more than read waits for somebody's word.
+    /// assert_eq!(gesta.run(id).await?.status, Status::Parked);
+    /// gesta.answer(id, &"pay".parse()?, ApprovalVerdict::Approve).await?;
+    /// assert_eq!(gesta.run(id).await?.status, Status::Completed);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub async fn answer(
         &self,
         job: TrajectoryId,
@@ -215,6 +246,119 @@ impl Gesta {
         let (now, note) = (now(), None);
         let word = Word { step, pending, verdict, expires: now.plus(DAY_MS), note };
         approvals::speak(&self.home.store, job, &word, (keys, &self.keys.owner), now).await
+    }
+
+    /// Sends a signal to a job that waits for `key`, or will. The same `id` twice is the same signal; false
+    /// when it was there already. The next [`Self::run`], or a worker, goes on.
+    ///
+    /// ```
+    #[doc = include_str!("gesta/opened.txt")]
+    /// use gesta_core::json::Canon;
+    /// use gesta_core::projection::Status;
+    ///
+    /// let text = "job: ask\nsteps:\n  - { id: go, wait: { signal: go } }\nanswer: ${steps.go.result.name}\n";
+    /// let id = gesta.submit(&job::load("ask.yaml", text, gesta.tools())?, &[], None).await?;
+    /// assert_eq!(gesta.run(id).await?.status, Status::Parked);
+    /// let payload = Canon::of(&serde_json::json!({ "name": "Ada" }))?;
+    /// assert!(gesta.signal(id, ("mail-1".parse()?, "go".parse()?), &payload).await?);
+    /// assert!(!gesta.signal(id, ("mail-1".parse()?, "go".parse()?), &payload).await?);
+    /// let outcome = gesta.run(id).await?;
+    /// assert_eq!(outcome.answer.map(|answer| answer.to_string()), Some("\"Ada\"".to_owned()));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub async fn signal(
+        &self,
+        job: TrajectoryId,
+        (id, key): (SignalKey, SignalKey),
+        payload: &Canon,
+    ) -> Result<bool, RunError> {
+        jobs::signal(&self.home.store, job, &owner()?, (id, key), payload, now()).await
+    }
+
+    /// Asks for a job to stop, and with `compensate` for what it did to be undone. The first to ask has
+    /// decided that; [`Self::run`], or a worker, stops it.
+    ///
+    /// ```
+    #[doc = include_str!("gesta/opened.txt")]
+    /// use gesta_core::projection::Status;
+    ///
+    /// let text = "job: ask\nsteps:\n  - { id: go, wait: { signal: go } }\n";
+    /// let id = gesta.submit(&job::load("ask.yaml", text, gesta.tools())?, &[], None).await?;
+    /// gesta.cancel(id, "nobody needs it any more", false).await?;
+    /// assert_eq!(gesta.run(id).await?.status, Status::Cancelled);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub async fn cancel(
+        &self,
+        job: TrajectoryId,
+        reason: &str,
+        compensate: bool,
+    ) -> Result<Cancelled, RunError> {
+        let asked = (reason, compensate);
+        jobs::cancel(&self.home.store, job, &owner()?, asked, now()).await
+    }
+
+    /// Says for the owner what became of a step in doubt, or of an undo that is stuck. A step whose
+    /// executor has reported it by now is refused: [`Self::run`], or a worker, goes on from that.
+    ///
+    /// ```
+    #[doc = include_str!("gesta/opened.txt")]
+    /// let policies = r#"@id("all") permit (principal, action, resource);"#;
+    /// let gesta = gesta.governed_by(policies).await?;
+    /// use gesta_core::document::ResolutionVerdict;
+    /// use gesta_core::json::Canon;
+    /// use gesta_core::projection::Status;
+    /// use gesta_runtime::jobs::Finding;
+    ///
+    /// let text = "job: pay\nsteps:\n  - { id: pay, tool: vanish }\n";
+    /// let id = gesta.submit(&job::load("pay.yaml", text, gesta.tools())?, &[], None).await?;
+    /// // Nobody knows whether it happened, and it may not be tried again.
+    /// assert_eq!(gesta.run(id).await?.status, Status::Parked);
+    /// let finding = Finding {
+    ///     step: "pay".parse()?,
+    ///     verdict: ResolutionVerdict::GiveUp,
+    ///     evidence: Canon::of(&"the bank does not answer")?,
+    ///     forced: false,
+    /// };
+    /// gesta.resolve(id, &finding).await?;
+    /// assert_eq!(gesta.run(id).await?.status, Status::Failed);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub async fn resolve(&self, job: TrajectoryId, finding: &Finding) -> Result<Entry, RunError> {
+        let store = &self.home.store;
+        if let (_, Some(spool)) = self.places() {
+            Spool::new(spool).deliver(&**store).await?;
+        }
+        jobs::resolve(store, job, &owner()?, &self.keys.owner, finding, now()).await
+    }
+
+    /// Lets a step go on although the world differs from what was recorded, or could not be checked;
+    /// every step of the job that waits for that, if none is named.
+    ///
+    /// ```
+    #[doc = include_str!("gesta/opened.txt")]
+    /// use gesta_runtime::RunError;
+    ///
+    /// let text = "job: ask\nsteps:\n  - { id: go, wait: { signal: go } }\n";
+    /// let id = gesta.submit(&job::load("ask.yaml", text, gesta.tools())?, &[], None).await?;
+    /// // It waits for a signal: nothing that it uses is found to differ.
+    /// assert!(matches!(gesta.confirm(id, None).await, Err(RunError::NothingToConfirm(_))));
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub async fn confirm(
+        &self,
+        job: TrajectoryId,
+        step: Option<&StepId>,
+    ) -> Result<Vec<Entry>, RunError> {
+        jobs::confirm(&self.home.store, job, &owner()?, step, now()).await
     }
 
     /// Tells somebody of every entry, once it is durable.
@@ -265,11 +409,46 @@ impl Gesta {
         Ok(self.home.branch(order, authority, now()).await?.0)
     }
 
-    /// Starts a worker: [`Worker::run`] drives whatever the store has to do until it is told to stop.
+    /// Starts a worker: [`Worker::run`] drives whatever the store has to do until it is told to stop. What
+    /// it sees is told to whoever is [listening](Self::listening); [`Self::wait`] waits for one job.
+    ///
+    /// ```
+    #[doc = include_str!("gesta/opened.txt")]
+    /// let policies = r#"@id("all") permit (principal, action, resource);"#;
+    /// let gesta = gesta.governed_by(policies).await?;
+    /// let (tell, heard) = std::sync::mpsc::channel();
+    /// let gesta = gesta.listening(Arc::new(move |event| {
+    ///     if let gesta_runtime::Event::Entry(entry) = event {
+    ///         tell.send(entry.kind().to_string()).ok();
+    ///     }
+    /// }));
+    /// let text = "job: pay\nsteps:\n  - { id: pay, tool: pay }\nanswer: ${steps.pay.result}\n";
+    /// let id = gesta.submit(&job::load("pay.yaml", text, gesta.tools())?, &[], None).await?;
+    /// let worker = gesta.worker().await?;
+    /// let (stop, stopped) = tokio::sync::watch::channel(false);
+    /// let (ran, outcome) = tokio::join!(worker.run(stopped), async {
+    ///     let outcome = gesta.wait(id).await;
+    ///     stop.send(true).ok();
+    ///     outcome
+    /// });
+    /// ran?;
+    /// assert_eq!(outcome?.answer.map(|answer| answer.to_string()), Some("7".to_owned()));
+    /// let heard: Vec<String> = heard.try_iter().collect();
+    /// assert_eq!(heard, ["attempt", "started", "commit", "completed"]);
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
     pub async fn worker(&self) -> Result<Worker, RunError> {
         let name = "embedded".to_owned();
-        let with = Belongings { name, listener: self.listener.clone(), ..Belongings::default() };
+        let (presence, spool) = self.places();
+        let (listener, spool) = (self.listener.clone(), spool.map(Spool::new));
+        let with = Belongings { name, listener, presence, spool, ..Belongings::default() };
         self.home.start(self.keys.worker.clone(), with).await
+    }
+
+    fn places(&self) -> (Option<PathBuf>, Option<PathBuf>) {
+        Belongings::places(&self.home.store.reach(), self.directory.as_deref())
     }
 
     /// Drives a job and its children here until it has ended, or waits for a signal or a person.
@@ -318,6 +497,11 @@ fn registry_of(keys: &Keys) -> TrajectoryId {
     let mut bytes = [0; 16];
     bytes.iter_mut().zip(digest.as_bytes()).for_each(|(to, from)| *to = *from);
     TrajectoryId::from_bytes(bytes)
+}
+
+/// Whoever holds the owner's key speaks for the owner.
+fn owner() -> Result<Principal, RunError> {
+    OWNER.parse().map_err(|_| RunError::WorkerName(OWNER.to_owned()))
 }
 
 fn now() -> UnixMs {

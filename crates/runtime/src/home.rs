@@ -1,11 +1,11 @@
 //! A place to run jobs: a store with its registry, the tools at hand, and how workers behave here. The
 //! command line and programs that embed Gesta come in by this door.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gesta_core::amounts::Budget;
-use gesta_core::body::{Purpose, RegistryHead};
+use gesta_core::body::{Mandate, Purpose, RegistryHead};
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, Seed};
 use gesta_core::document::{Environment, Failing};
@@ -19,7 +19,7 @@ use gesta_core::signed::Signed;
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Writ;
 use gesta_policy::PolicyDocument;
-use gesta_store::{Chain, DataKeys, Store, StoreError};
+use gesta_store::{Chain, DataKeys, Reach, Store, StoreError};
 
 use crate::authority;
 use crate::desk::{Listener, OUTPUT_LIMITS};
@@ -86,6 +86,24 @@ pub struct Belongings {
     pub sealer: Option<Sealer>,
 }
 
+impl Belongings {
+    /// Where workers show that they are alive, if one machine is all there is, and where they keep what
+    /// the store could not be told: beside the store's file, or in this directory.
+    pub fn places(reach: &Reach, directory: Option<&Path>) -> (Option<PathBuf>, Option<PathBuf>) {
+        match reach {
+            Reach::Machine(file) => (Some(beside(file, ".workers")), Some(beside(file, ".spool"))),
+            Reach::Process | Reach::Network => (None, directory.map(|it| it.join("gesta.spool"))),
+        }
+    }
+}
+
+/// The path with something added to its name.
+fn beside(path: &Path, what: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(what);
+    PathBuf::from(name)
+}
+
 /// How a job stands, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -146,7 +164,7 @@ impl Home {
         let parent = above.last().ok_or(authority::Unauthorised::None)?.doc();
         let principal = parent.principal.clone();
         let trajectory = match order.key {
-            Some(key) => jobs::keyed(parent.tenant.as_str(), key),
+            Some(key) => self.keyed(parent.tenant.as_str(), key).await?,
             None => TrajectoryId::from_bytes(random()?),
         };
         let narrowed = (trajectory, &order.job.grants, &order.budget);
@@ -228,17 +246,38 @@ impl Home {
         }
     }
 
+    /// The id of the job that a caller's key stands for here.
+    pub(crate) async fn keyed(&self, tenant: &str, key: &str) -> Result<TrajectoryId, RunError> {
+        let before = jobs::keyed_before(tenant, key);
+        let mandate = self.mandate_of(before).await?;
+        let ours = mandate.is_some_and(|mandate| {
+            mandate.registry.is_none_or(|registry| registry.trajectory == self.registry)
+        });
+        Ok(if ours { before } else { jobs::keyed(self.registry, tenant, key) })
+    }
+
     /// The input that a job began with, if it has begun.
     async fn input_of(&self, trajectory: TrajectoryId) -> Result<Option<Canon>, RunError> {
+        match self.mandate_of(trajectory).await? {
+            Some(mandate) => self.content(&mandate.input).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// What a job began with, if it has begun.
+    async fn mandate_of(&self, trajectory: TrajectoryId) -> Result<Option<Mandate>, RunError> {
         let Some(first) = self.store.entries(trajectory, 0, 1).await?.into_iter().next() else {
             return Ok(None);
         };
         let entry = Entry::from_bytes(&first.bytes).map_err(|why| StoreError::Damaged {
             what: format!("entry 0 of {trajectory}: {why}"),
         })?;
-        let Body::Root(root) = &entry.payload().body else { return Ok(None) };
-        match &root.purpose {
-            Purpose::Job(mandate) => self.content(&mandate.input).await.map(Some),
+        match &entry.payload().body {
+            Body::Branch(branch) => Ok(Some(branch.mandate.clone())),
+            Body::Root(root) => match &root.purpose {
+                Purpose::Job(mandate) => Ok(Some(mandate.clone())),
+                _ => Ok(None),
+            },
             _ => Ok(None),
         }
     }

@@ -23,6 +23,7 @@ use gesta_core::writ::Writ;
 use gesta_store::{Chain, ChainError, Follow, Store, StoreError};
 
 use crate::desk::COMPILER;
+use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::vault::Vault;
@@ -59,9 +60,20 @@ pub enum Submitted {
     Known,
 }
 
-/// The id of the job that a caller's key stands for.
-pub fn keyed(tenant: &str, key: &str) -> TrajectoryId {
-    let digest = Digest::of_parts(&[b"gesta.job", tenant.as_bytes(), key.as_bytes()]);
+/// The id of the job that a caller's key stands for. Whoever has another registry means another job by
+/// the same key, in one store too: the outside sees keys that are made of this id.
+pub fn keyed(registry: TrajectoryId, tenant: &str, key: &str) -> TrajectoryId {
+    let (registry, tenant) = (registry.as_bytes(), tenant.as_bytes());
+    id_of(&[b"gesta.job.v1", registry, tenant, key.as_bytes()])
+}
+
+/// The id of a job that was submitted before ids were made of the registry too.
+pub(crate) fn keyed_before(tenant: &str, key: &str) -> TrajectoryId {
+    id_of(&[b"gesta.job", tenant.as_bytes(), key.as_bytes()])
+}
+
+fn id_of(parts: &[&[u8]]) -> TrajectoryId {
+    let digest = Digest::of_parts(parts);
     let mut bytes = [0; 16];
     bytes.iter_mut().zip(digest.as_bytes()).for_each(|(to, from)| *to = *from);
     TrajectoryId::from_bytes(bytes)
@@ -250,7 +262,8 @@ pub struct Finding {
     pub forced: bool,
 }
 
-/// Resolves a doubt, signed by an operator.
+/// Resolves a doubt, signed by an operator. One that its executor has reported about by now is left to
+/// that report.
 pub async fn resolve(
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,
@@ -262,6 +275,12 @@ pub async fn resolve(
     let evidence = content(store, &in_clear(&finding.evidence)?).await?;
     let mut chain = Chain::<Facts>::follow(Arc::clone(store), trajectory).await?;
     let step = &finding.step;
+    // Its executor knows better than whoever looks from outside.
+    if let Some(Status::InDoubt { opened, .. }) = chain.state().step(step).map(|it| &it.status)
+        && effects::is_told(store, chain.view(), (trajectory, opened)).await?
+    {
+        return Err(RunError::Reported { trajectory, step: step.clone() });
+    }
     let written = chain
         .write(|draft| {
             let (doubt, dead_at) = match draft.state().step(step).map(|step| &step.status) {

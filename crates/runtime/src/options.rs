@@ -7,6 +7,7 @@ use gesta_core::digest::Digest;
 use gesta_core::ids::Tenant;
 use gesta_core::json::{Canon, JsonError};
 use gesta_core::temporal::Temporal;
+use gesta_store::{Reach, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::tools::Webhook;
@@ -42,6 +43,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// The defaults for a store.
+    pub fn of(store: &dyn Store) -> Self {
+        Self { lease_ms: store.reach().lease_ms(), ..Self::default() }
+    }
+
     /// What decisions rest on, as it is kept for whoever replays them.
     pub fn canonical(&self) -> Result<Canon, JsonError> {
         let (lease_ms, skew_ms) = (self.lease_ms, self.skew_ms);
@@ -86,7 +92,7 @@ impl Decisive {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            lease_ms: 10_000,
+            lease_ms: Reach::Process.lease_ms(),
             skew_ms: 1_000,
             max_args_bytes: 256 * 1024,
             temporal: Temporal::default(),

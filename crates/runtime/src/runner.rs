@@ -30,6 +30,7 @@ use tokio::time::Instant;
 
 use crate::cut;
 use crate::desk::{Desk, Event, Shared, failing};
+use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::job::{OnCancel, Spec};
@@ -218,6 +219,8 @@ impl Runner {
     }
 
     async fn go_on(&mut self) -> Result<Left, RunError> {
+        // Before anything is in doubt: this machine may know.
+        effects::deliver_spooled(&self.desk.shared).await;
         self.read_inbox().await?;
         let mut again = AGAIN_FIRST;
         loop {

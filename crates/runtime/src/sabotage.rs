@@ -34,4 +34,6 @@ pub enum Sabotage {
     IgnoreAccounts,
     /// What nobody knows the end of goes back to the tenant's account.
     RefundUnknown,
+    /// A worker takes whatever has something to do, whether it has the tools or not.
+    IgnoreTools,
 }

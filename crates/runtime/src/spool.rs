@@ -39,13 +39,15 @@ impl Spool {
     }
 
     /// Hands everything over to the store, and removes what it has taken.
-    pub(crate) async fn deliver(&self, store: &dyn Store) -> Result<(), RunError> {
+    pub async fn deliver(&self, store: &dyn Store) -> Result<(), RunError> {
+        // Listed before the blobs: whatever a listed report names is there by then.
+        let reports = self.reports()?;
         for path in self.files("blob")? {
             let Some(bytes) = read(&path)? else { continue };
             store.put_blob(&bytes).await?;
             remove(&path)?;
         }
-        for (path, report) in self.reports()? {
+        for (path, report) in reports {
             store.put_effect(&report).await?;
             remove(&path)?;
         }

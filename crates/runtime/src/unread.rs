@@ -1,6 +1,6 @@
 //! Reports in the inbox that no owner reads: their trajectory has ended, or waits for something else. A worker
-//! that lost its trajectory takes up what it reports itself; what comes from a spool, or from one that died
-//! before it was done, is taken up by whoever looks next.
+//! that lost its trajectory takes up what it reports itself; what it could only spool is delivered from here once
+//! the store is back, and that, or what one left that died before it was done, is taken up by whoever looks next.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,6 +36,7 @@ pub(crate) async fn begin(shared: &Arc<Shared>) -> JoinHandle<()> {
 }
 
 async fn look(shared: &Arc<Shared>, distrusted: &mut Distrusted) {
+    effects::deliver_spooled(shared).await;
     if let Err(error) = take_up(shared, distrusted).await {
         tracing::warn!(%error, "the inbox cannot be read");
     }

@@ -11,7 +11,7 @@ use gesta_core::keys::PrivateKey;
 use gesta_core::projection::Summary;
 use gesta_core::state::State;
 use gesta_core::time::UnixMs;
-use gesta_store::{Chain, Listening, News, Profile, Store};
+use gesta_store::{Chain, Listening, News, Profile, Store, StoreError};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -84,6 +84,19 @@ pub struct Worker {
     /// What runs beside the trajectories.
     beside: Vec<JoinHandle<()>>,
     _presence: Option<Arc<Presence>>,
+}
+
+/// What a worker has in hand.
+#[derive(Default)]
+struct Hands {
+    driven: JoinSet<(TrajectoryId, Result<Left, RunError>)>,
+    /// What is driven.
+    held: BTreeSet<TrajectoryId>,
+    /// What could not be driven, or had nothing to do although it looked so: until when it is kept, and
+    /// for how long that is.
+    left_alone: BTreeMap<TrajectoryId, (Instant, Duration)>,
+    /// What is to be given back.
+    unreleased: BTreeSet<TrajectoryId>,
 }
 
 /// What a worker with these tools says of itself.
@@ -160,42 +173,42 @@ impl Worker {
     }
 
     /// Drives whatever the store has to do, until told to stop.
-    pub async fn run(&self, mut stop: watch::Receiver<bool>) -> Result<(), RunError> {
+    pub async fn run(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
+        self.work(stop, false).await
+    }
+
+    /// Drives what the store has to do now, as it would be claimed, until nothing is left, or told to stop.
+    pub async fn run_once(&self, stop: watch::Receiver<bool>) -> Result<(), RunError> {
+        self.work(stop, true).await
+    }
+
+    async fn work(&self, mut stop: watch::Receiver<bool>, once: bool) -> Result<(), RunError> {
         let shared = &self.shared;
-        let mut driven: JoinSet<(TrajectoryId, Result<Left, RunError>)> = JoinSet::new();
-        let mut left_alone: BTreeMap<TrajectoryId, (Instant, Duration)> = BTreeMap::new();
-        let mut unreleased: BTreeSet<TrajectoryId> = BTreeSet::new();
-        let mut held: BTreeSet<TrajectoryId> = BTreeSet::new();
+        let mut hands = Hands::default();
         let mut unanswered = false;
         let mut distrusted = false;
         loop {
             let stopping = self.is_fit().map(|()| *stop.borrow())?;
-            if stopping && driven.is_empty() {
+            if stopping && hands.driven.is_empty() {
                 return self.retire().await;
             }
-            unreleased.extend(due(&mut left_alone, &held));
-            unreleased = self.release_all(unreleased).await;
-            let free = shared.options.jobs.saturating_sub(driven.len());
+            let due = due(&mut hands.left_alone, &hands.held);
+            hands.unreleased.extend(due);
+            hands.unreleased = self.release_all(std::mem::take(&mut hands.unreleased)).await;
+            let free = shared.options.jobs.saturating_sub(hands.driven.len());
             if unanswered {
-                let keep: Vec<_> = held.iter().chain(left_alone.keys()).copied().collect();
+                let keep: Vec<_> =
+                    hands.held.iter().chain(hands.left_alone.keys()).copied().collect();
                 unanswered = shared.store.release_others(&shared.worker, &keep).await.is_err();
             }
             let alive = shared.pulse.held(shared.pulse.lease());
             distrusted = self.is_distrusted(distrusted);
+            let mut idle = distrusted;
             if !stopping && free > 0 && !unanswered && alive && !distrusted {
-                match shared.store.claim(&shared.worker, free).await {
+                match self.claim(free).await {
                     Ok(claimed) => {
-                        for trajectory in claimed {
-                            // Given back before, without an answer: it is not given back now.
-                            unreleased.remove(&trajectory);
-                            if !held.insert(trajectory) {
-                                continue;
-                            }
-                            let (shared, stop) = (Arc::clone(shared), stop.clone());
-                            driven.spawn(async move {
-                                (trajectory, runner::drive(shared, trajectory, stop).await)
-                            });
-                        }
+                        idle = claimed.is_empty();
+                        self.drive_all(claimed, &mut hands, &stop);
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the store cannot be asked for work");
@@ -203,15 +216,18 @@ impl Worker {
                     }
                 }
             }
+            if once && idle && hands.driven.is_empty() {
+                return self.retire().await;
+            }
             let poll = shared.look_after(HEARD_LOOK_MS);
             tokio::select! {
                 biased;
-                Some(done) = driven.join_next(), if !driven.is_empty() => {
+                Some(done) = hands.driven.join_next(), if !hands.driven.is_empty() => {
                     match done {
                         Ok((trajectory, left)) => {
-                            held.remove(&trajectory);
-                            if self.done(trajectory, &left, &mut left_alone).await {
-                                unreleased.insert(trajectory);
+                            hands.held.remove(&trajectory);
+                            if self.done(trajectory, &left, &mut hands.left_alone).await {
+                                hands.unreleased.insert(trajectory);
                             }
                         }
                         Err(error) => tracing::error!(%error, "a trajectory's task died"),
@@ -221,6 +237,43 @@ impl Worker {
                 () = shared.work.notified(), if free > 0 => {}
                 () = tokio::time::sleep(poll) => {}
             }
+        }
+    }
+
+    async fn claim(&self, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
+        let (store, worker) = (&self.shared.store, &self.shared.worker);
+        #[cfg(feature = "sabotage")]
+        if self.shared.options.sabotage == Some(crate::Sabotage::IgnoreTools) {
+            let mut claimed = Vec::new();
+            for row in store.list(&gesta_store::Listing::default(), max).await? {
+                if has_work(&row.summary, self.now())
+                    && store.claim_one(worker, row.trajectory).await?
+                {
+                    claimed.push(row.trajectory);
+                }
+            }
+            return Ok(claimed);
+        }
+        store.claim(worker, max).await
+    }
+
+    /// Begins to drive what was claimed.
+    fn drive_all(
+        &self,
+        claimed: Vec<TrajectoryId>,
+        hands: &mut Hands,
+        stop: &watch::Receiver<bool>,
+    ) {
+        for trajectory in claimed {
+            // Given back before, without an answer: it is not given back now.
+            hands.unreleased.remove(&trajectory);
+            if !hands.held.insert(trajectory) {
+                continue;
+            }
+            let (shared, stop) = (Arc::clone(&self.shared), stop.clone());
+            hands
+                .driven
+                .spawn(async move { (trajectory, runner::drive(shared, trajectory, stop).await) });
         }
     }
 

@@ -15,24 +15,40 @@ pub(crate) struct Candidate {
     pub(crate) tenant: String,
 }
 
+/// What is known of a tenant when turns are taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    /// How many of its trajectories are in hand.
+    pub(crate) in_hand: u64,
+    /// When it was last chosen while others waited: the greater, the later.
+    pub(crate) given: u64,
+}
+
+/// Whether tenants stand in each other's way: only then it matters who was given what.
+pub(crate) fn contested(candidates: &[Candidate]) -> bool {
+    let mut tenants = candidates.iter().map(|candidate| &candidate.tenant);
+    let first = tenants.next();
+    tenants.any(|other| Some(other) != first)
+}
+
 /// The next `max`: by rank, then whose tenant has the fewest in hand, each one chosen counting as
-/// one more, then longest unchanged.
+/// one more, then whose tenant was chosen longest ago, then longest unchanged.
 pub(crate) fn next(
     mut candidates: Vec<Candidate>,
-    mut in_hand: BTreeMap<String, u64>,
+    mut standing: BTreeMap<String, Standing>,
     max: usize,
-) -> Vec<TrajectoryId> {
+) -> Vec<Candidate> {
     candidates.sort();
     let mut turns: Vec<_> = candidates
         .into_iter()
-        .map(|Candidate { rank, changed_at, trajectory, tenant }| {
-            let fair = in_hand.entry(tenant).or_default();
-            *fair += 1;
-            (rank, *fair, changed_at, trajectory)
+        .map(|candidate| {
+            let Standing { in_hand, given } = standing.entry(candidate.tenant.clone()).or_default();
+            *in_hand += 1;
+            ((candidate.rank, *in_hand, *given), candidate)
         })
         .collect();
     turns.sort();
-    turns.into_iter().take(max).map(|(.., trajectory)| trajectory).collect()
+    turns.into_iter().take(max).map(|(_, candidate)| candidate).collect()
 }
 
 /// Where a priority stands: the greatest comes first.

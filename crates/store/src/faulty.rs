@@ -25,7 +25,7 @@ use crate::mending::{Mark, Mending, Trace};
 use crate::news::Listening;
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
-    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+    Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use crate::rations::Ration;
 
@@ -263,6 +263,10 @@ impl Store for FaultyStore {
 
     fn mending(&self) -> &dyn Mending {
         self
+    }
+
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 
     fn listen(&self) -> Listening {

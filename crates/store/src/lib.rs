@@ -36,6 +36,6 @@ pub use mending::{Mark, Mending, Trace};
 pub use news::{Hearing, Listening, News};
 pub use outbox::{NoticeRow, Tried};
 pub use port::{
-    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+    Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
 pub use rations::Ration;

@@ -22,7 +22,7 @@ use gesta_core::time::{Day, UnixMs};
 
 use crate::accounts::{Account, AccountRow, Book, Draw, Drawn};
 use crate::archive::{Archived, Archives};
-use crate::claims::{self, Candidate};
+use crate::claims::{self, Candidate, Standing};
 use crate::clock::Clock;
 use crate::epoch::{Epochs, HeldRow};
 use crate::error::{AppendError, StoreError};
@@ -31,7 +31,7 @@ use crate::mending::Mending;
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Outbox, Tried};
 use crate::port::{
-    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+    Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use crate::rations::{self, Ration, Share};
 
@@ -47,6 +47,8 @@ struct Tables {
     trajectories: BTreeMap<TrajectoryId, Chain>,
     workers: BTreeMap<WorkerId, Lease>,
     shares: BTreeMap<String, BTreeMap<WorkerId, Share>>,
+    /// When each tenant was last chosen while others waited.
+    turns: BTreeMap<String, u64>,
     accounts: BTreeMap<Account, Book>,
     outbox: Outbox,
     effects: BTreeMap<(TrajectoryId, UnixMs, Digest), Signed<EffectReport>>,
@@ -221,26 +223,34 @@ impl Store for MemoryStore {
         let mut tables = self.tables();
         tables.end_leases(now);
         let Some(Lease { profile, .. }) = tables.workers.get(worker) else { return Ok(Vec::new()) };
-        let mut in_hand: BTreeMap<String, u64> = BTreeMap::new();
+        let mut standing: BTreeMap<String, Standing> = BTreeMap::new();
         let mut candidates = Vec::new();
         for (trajectory, chain) in &tables.trajectories {
             let summary = &chain.summary;
             let tenant = summary.tenant.as_ref().map(ToString::to_string).unwrap_or_default();
             if chain.owner.is_some() {
                 let goes_on = !summary.status.ended();
-                *in_hand.entry(tenant).or_default() += u64::from(goes_on);
+                standing.entry(tenant).or_default().in_hand += u64::from(goes_on);
             } else if chain.has_work(now) && claims::fits(&summary.tools, &profile.tools) {
                 let (rank, changed_at) = (claims::rank(summary.priority), summary.changed_at);
                 candidates.push(Candidate { rank, changed_at, trajectory: *trajectory, tenant });
             }
         }
-        let claimed = claims::next(candidates, in_hand, max);
-        for trajectory in &claimed {
+        for (tenant, given) in &tables.turns {
+            standing.entry(tenant.clone()).or_default().given = *given;
+        }
+        let contested = claims::contested(&candidates);
+        let next_given = tables.turns.values().max().map_or(1, |given| given + 1);
+        let chosen = claims::next(candidates, standing, max);
+        for Candidate { trajectory, tenant, .. } in &chosen {
             if let Some(chain) = tables.trajectories.get_mut(trajectory) {
                 chain.owner = Some(worker.clone());
             }
+            if contested {
+                tables.turns.insert(tenant.clone(), next_given);
+            }
         }
-        Ok(claimed)
+        Ok(chosen.into_iter().map(|candidate| candidate.trajectory).collect())
     }
 
     async fn claim_one(
@@ -432,6 +442,10 @@ impl Store for MemoryStore {
 
     fn mending(&self) -> &dyn Mending {
         self
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Process
     }
 
     fn listen(&self) -> Listening {

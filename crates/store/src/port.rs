@@ -1,6 +1,8 @@
 //! The port: all that the rest of Gesta knows of a store. Each method says what a crash around it
 //! means. Stores hold bytes and rows; what an entry means is the state machine's business.
 
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
@@ -104,6 +106,28 @@ pub struct WorkerRow {
     pub claimed: u64,
 }
 
+/// From where a store can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// From this process alone.
+    Process,
+    /// From this machine, by this file.
+    Machine(PathBuf),
+    /// From other machines too.
+    Network,
+}
+
+impl Reach {
+    /// How long a lease lasts unless somebody says so. On one machine the death of a worker is seen at
+    /// once; on several only its lease tells.
+    pub fn lease_ms(&self) -> u64 {
+        match self {
+            Self::Process | Self::Machine(_) => 10_000,
+            Self::Network => 2_000,
+        }
+    }
+}
+
 /// A store of chains.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -170,7 +194,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Takes up to `max` trajectories that have something to do now, that no live worker holds, and
     /// whose tools the worker has, as its last heartbeat told: the greatest priority first, then
-    /// whose tenant has the fewest in hand, then longest unchanged. A claim is a reservation and
+    /// whose tenant has the fewest in hand, then whose tenant was chosen longest ago, then longest
+    /// unchanged. A claim is a reservation and
     /// grants nothing: the `attempt` entry does. A crash leaves trajectories claimed until the lease
     /// ends. A worker without a live lease gets none.
     async fn claim(&self, worker: &WorkerId, max: usize) -> Result<Vec<TrajectoryId>, StoreError>;
@@ -283,6 +308,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// What it can tell of trajectories whose rows nobody believes.
     fn mending(&self) -> &dyn Mending;
+
+    /// From where it can be reached.
+    fn reach(&self) -> Reach;
 
     /// Hears of what is added by others than the owner, reported to the inbox, or given back with
     /// something left to do. News may be missed; whoever listens also looks from time to time.

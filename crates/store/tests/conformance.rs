@@ -52,6 +52,7 @@ macro_rules! conformance {
             a_worker_claims_what_it_can_run,
             nothing_stands_in_the_way,
             priorities_come_before_tenants,
+            tenants_take_turns_at_one_slot,
             workers_are_listed,
             limits_hold_across_workers,
             accounts_are_drawn_in_slices,

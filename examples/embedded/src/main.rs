@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use gesta_core::document::Recovery;
 use gesta_core::writ::Effect;
 use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError, Manifest};
 use gesta_runtime::{Event, Gesta, Keys, job};
@@ -24,22 +25,22 @@ const POLICY: &str = r#"@id("ours") permit (principal, action, resource);"#;
 #[tokio::main]
 async fn main() -> Result<()> {
     let directory = PathBuf::from(std::env::args().nth(1).context("which directory?")?);
-    std::fs::create_dir_all(&directory)?;
-    let paid = directory.join("paid");
+    let bank = directory.join("bank");
+    std::fs::create_dir_all(&bank)?;
+    // Sent again under the same key if the program dies in the call: the bank books a key once.
+    let mut refund = Manifest::new("payments.refund".parse()?, Effect::External);
+    refund.recovery = Recovery::KeyedConcurrent;
     let tools = Catalogue::builder()
         .function(Manifest::new("orders.read".parse()?, Effect::Read), async |_: FunctionCall| {
             Ok::<_, FunctionError>(json!({ "cents": 4200 }))
         })
-        .function(
-            Manifest::new("payments.refund".parse()?, Effect::External),
-            move |call: FunctionCall| {
-                let done = std::fs::write(&paid, call.args.as_bytes());
-                async move {
-                    done.map_err(|error| FunctionError::unknown(error.to_string()))?;
-                    Ok::<_, FunctionError>(json!({ "refund": call.key }))
-                }
-            },
-        )
+        .function(refund, move |call: FunctionCall| {
+            let booked = std::fs::write(bank.join(&call.key), call.args.as_bytes());
+            async move {
+                booked.map_err(|error| FunctionError::unknown(error.to_string()))?;
+                Ok::<_, FunctionError>(json!({ "refund": call.key }))
+            }
+        })
         .build()?;
     let store = Arc::new(SqliteStore::open(directory.join("gesta.db"), Options::default())?);
     let gesta = Gesta::open(store, Keys::kept_in(&directory.join("keys"))?, tools).await?;

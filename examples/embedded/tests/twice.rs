@@ -18,11 +18,12 @@ fn it_pays_once() {
     let first = run(home.path());
     assert!(first.contains("completed: \"gesta-"), "{first}");
     assert_eq!(first.lines().filter(|line| line.ends_with("started")).count(), 2, "{first}");
-    let paid = home.path().join("paid");
-    assert_eq!(std::fs::read_to_string(&paid).unwrap(), "{\"cents\":4200}");
-    std::fs::remove_file(&paid).unwrap();
+    let bank = home.path().join("bank");
+    let booked = std::fs::read_dir(&bank).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(std::fs::read_to_string(&booked).unwrap(), "{\"cents\":4200}");
+    std::fs::remove_file(&booked).unwrap();
     let second = run(home.path());
     assert_eq!(second.lines().last(), first.lines().last(), "the recorded answer");
     assert_eq!(second.lines().count(), 1, "nothing was done: {second}");
-    assert!(!paid.exists());
+    assert!(std::fs::read_dir(&bank).unwrap().next().is_none());
 }

@@ -7,10 +7,10 @@ use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use gesta_core::entry::{Body, Entry};
-use gesta_core::ids::TrajectoryId;
+use gesta_core::ids::{Tenant, ToolName, TrajectoryId, WorkerId};
 use gesta_core::projection::{Parked, ParkedOn, Status, TrajectoryKind};
 use gesta_core::state;
-use gesta_store::{Chain, Listing, ParkedListing, Store, StoreError, TrajectoryRow};
+use gesta_store::{Chain, Listing, ParkedListing, Store, StoreError, TrajectoryRow, WorkerRow};
 use serde::Serialize;
 
 use crate::deeds::job_name;
@@ -55,6 +55,16 @@ struct Row {
     done: Option<usize>,
     steps: usize,
     parked: Vec<Parked>,
+    /// Whether it is to stop and waits for what is under way.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cancelling: bool,
+    /// The worker that drives it.
+    worker: Option<WorkerId>,
+    tenant: Option<Tenant>,
+    priority: u8,
+    /// The tools for which it waits: workers are alive, and each lacks some of its tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lacking: Vec<ToolName>,
     /// Whether it is held since the store was restored.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     held: bool,
@@ -76,8 +86,9 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         return Ok(0);
     }
     let now = Session::now();
-    let columns: Vec<[String; 5]> = rows.iter().map(|row| columns(row, now.0)).collect();
-    for line in table::lines(["id", "job", "status", "steps", "age"], &columns) {
+    let told = Told::of(&rows);
+    let columns: Vec<Vec<String>> = rows.iter().map(|row| told.columns(row, now.0)).collect();
+    for line in table::lines(told.header(), &columns) {
         session.out.line(line)?;
     }
     Ok(0)
@@ -85,6 +96,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
 
 async fn read(store: &Arc<dyn Store>, arguments: &Arguments) -> Result<Vec<Row>> {
     let mut parked = all_parked(store).await?;
+    let workers = store.workers().await?;
     let mut rows = Vec::new();
     let mut listing = Listing { after: None, status: arguments.status };
     loop {
@@ -93,7 +105,7 @@ async fn read(store: &Arc<dyn Store>, arguments: &Arguments) -> Result<Vec<Row>>
         let jobs = page.iter().filter(|row| row.summary.kind == TrajectoryKind::Job);
         for row in jobs.filter(shown) {
             let parked = parked.remove(&row.trajectory).unwrap_or_default();
-            rows.push(one(store, row, parked).await?);
+            rows.push(one(store, row, parked, &workers).await?);
         }
         match page.last() {
             Some(last) if page.len() == PAGE => listing.after = Some(last.trajectory),
@@ -120,7 +132,12 @@ async fn all_parked(store: &Arc<dyn Store>) -> Result<BTreeMap<TrajectoryId, Vec
     }
 }
 
-async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -> Result<Row> {
+async fn one(
+    store: &Arc<dyn Store>,
+    row: &TrajectoryRow,
+    parked: Vec<Parked>,
+    workers: &[WorkerRow],
+) -> Result<Row> {
     let TrajectoryRow { trajectory, summary, archived, .. } = row;
     let beginning = match store.entries(*trajectory, 0, 2).await {
         // What the row says is told even if the bundle is away.
@@ -134,14 +151,19 @@ async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -
         }
     });
     let plan = plan.unwrap_or_default();
-    let done = if summary.status.ended() {
-        None
-    } else {
+    let (mut done, mut cancelling, mut worker) = (None, false, None);
+    if !summary.status.ended() {
         let chain = Chain::load(Arc::clone(store), *trajectory).await?;
-        let done = |step: &state::Step| matches!(step.status, state::Status::Done { .. });
+        let is_done = |step: &&state::Step| matches!(step.status, state::Status::Done { .. });
         let steps = plan.iter().filter_map(|step| chain.state().step(&step.id));
-        Some(steps.filter(|step| done(step)).count())
-    };
+        done = Some(steps.filter(is_done).count());
+        cancelling = chain.state().cancelling().is_some();
+        let drives = |worker: &&WorkerId| workers.iter().any(|alive| alive.worker == **worker);
+        let running = summary.status == Status::Running;
+        worker = chain.state().owner().filter(|_| running).filter(drives).cloned();
+    }
+    let waits = worker.is_none() && summary.runnable && !summary.status.ended();
+    let lacking = if waits { lacking(&summary.tools, workers) } else { Vec::new() };
     let held = store.epochs().held_one(*trajectory).await?;
     Ok(Row {
         trajectory: *trajectory,
@@ -151,6 +173,11 @@ async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -
         // The answer is a step that the file does not name.
         steps: plan.len().saturating_sub(1),
         parked,
+        cancelling,
+        worker,
+        tenant: summary.tenant.clone(),
+        priority: summary.priority,
+        lacking,
         held: held.is_some_and(|held| held.release.is_none()),
         archived: archived.as_ref().map(|archived| archived.bundle.clone()),
         attempt: summary.attempt,
@@ -159,24 +186,69 @@ async fn one(store: &Arc<dyn Store>, row: &TrajectoryRow, parked: Vec<Parked>) -
     })
 }
 
-fn columns(row: &Row, now: u64) -> [String; 5] {
-    let steps = match (row.parked.first(), row.done) {
-        _ if row.held => "held since a restore".to_owned(),
-        (Some(parked), _) => waits(parked, row.parked.len()),
-        (None, Some(done)) => format!("{done} of {}", row.steps),
-        (None, None) => row.steps.to_string(),
+/// The tools that the best of these workers lacks; none when one of them has them all, or none is alive.
+fn lacking(needed: &[ToolName], workers: &[WorkerRow]) -> Vec<ToolName> {
+    let lacks = |worker: &WorkerRow| -> Vec<ToolName> {
+        needed.iter().filter(|tool| !worker.profile.tools.contains(tool)).cloned().collect()
     };
-    let age = moment::since(gesta_core::time::UnixMs(row.begun_at), gesta_core::time::UnixMs(now));
-    [
-        row.trajectory.to_string(),
-        row.job.as_deref().map(visible).unwrap_or_default(),
-        match row.archived {
-            Some(_) => format!("{}, archived", row.status),
-            None => row.status.to_string(),
-        },
-        steps,
-        age.trim_start_matches('+').to_owned(),
-    ]
+    workers.iter().map(lacks).min_by_key(Vec::len).unwrap_or_default()
+}
+
+/// Which columns are worth their place.
+struct Told {
+    worker: bool,
+    tenant: bool,
+    priority: bool,
+}
+
+impl Told {
+    fn of(rows: &[Row]) -> Self {
+        let first = rows.first().map(|row| &row.tenant);
+        Self {
+            worker: rows.iter().any(|row| row.worker.is_some()),
+            tenant: rows.iter().any(|row| Some(&row.tenant) != first),
+            priority: rows.iter().any(|row| row.priority > 0),
+        }
+    }
+
+    fn header(&self) -> Vec<&'static str> {
+        let more = [(self.tenant, "tenant"), (self.priority, "priority"), (self.worker, "worker")];
+        let more = more.into_iter().filter(|(told, _)| *told).map(|(_, name)| name);
+        ["id", "job", "status", "steps", "age"].into_iter().chain(more).collect()
+    }
+
+    fn columns(&self, row: &Row, now: u64) -> Vec<String> {
+        let steps = match (row.parked.first(), row.done) {
+            _ if row.held => "held since a restore".to_owned(),
+            (Some(parked), _) => waits(parked, row.parked.len()),
+            (None, _) if !row.lacking.is_empty() => {
+                let tools: Vec<String> = row.lacking.iter().map(|it| format!("`{it}`")).collect();
+                format!("no worker has {}", tools.join(", "))
+            }
+            (None, Some(done)) => format!("{done} of {}", row.steps),
+            (None, None) => row.steps.to_string(),
+        };
+        let age =
+            moment::since(gesta_core::time::UnixMs(row.begun_at), gesta_core::time::UnixMs(now));
+        let status = match (row.cancelling, &row.archived) {
+            (true, _) => "cancelling".to_owned(),
+            (false, Some(_)) => format!("{}, archived", row.status),
+            (false, None) => row.status.to_string(),
+        };
+        let mut columns = vec![
+            row.trajectory.to_string(),
+            row.job.as_deref().map(visible).unwrap_or_default(),
+            status,
+            steps,
+            age.trim_start_matches('+').to_owned(),
+        ];
+        let tenant = || row.tenant.as_ref().map(ToString::to_string).unwrap_or_default();
+        columns.extend(self.tenant.then(tenant));
+        columns.extend(self.priority.then(|| row.priority.to_string()));
+        let worker = || row.worker.as_ref().map(ToString::to_string).unwrap_or_default();
+        columns.extend(self.worker.then(worker));
+        columns
+    }
 }
 
 /// What the first parked step waits for, and how many more there are.

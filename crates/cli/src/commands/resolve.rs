@@ -70,6 +70,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let workspace = Session::workspace()?;
     let tools = Toolbox::of(&workspace)?;
     let workshop = Workshop::open(session, workspace, tools.catalogue)?;
+    session.wait(workshop.deliver_spooled())?;
     let (trajectory, meant) = find(session, &workshop, arguments)?;
     let verdict = verdict(session, &workshop, &meant, &arguments.verdict)?;
     let step = meant.step();

@@ -169,6 +169,23 @@ fn a_world_that_is_as_it_was_left_lets_the_job_go_on() {
     }
 }
 
+/// A repository with more refs than are worth reading.
+#[test]
+fn a_ref_is_found_among_many() {
+    let (world, _server, id) = killed("push", "strict");
+    let head = world.read("repo/.git/refs/heads/main");
+    let tags: String = (0..20_000)
+        .map(|number| format!("{} refs/tags/release-candidate-{number:06}\n", head.trim()))
+        .collect();
+    assert!(tags.len() > 1 << 20);
+    world.write(
+        "repo/.git/packed-refs",
+        &format!("# pack-refs with: peeled fully-peeled sorted \n{tags}"),
+    );
+    let report = world.gesta(&["resume", &id, "--json"]).ok();
+    assert_eq!(counts(&report), (1, 0, 0, 0), "{report}");
+}
+
 #[test]
 fn a_world_that_changed_meanwhile_fails_a_strict_job() {
     for (tool, resource) in TOOLS {

@@ -248,3 +248,55 @@ fn whoever_resumes_what_another_has_is_told_who() {
     assert_eq!(worker.ends().0.code(), Some(0));
     assert_eq!(world.bodies(&id, "attempt").len(), 1);
 }
+
+/// Who drives a job, for whom, how urgent it is, and why nobody takes another.
+#[test]
+fn jobs_say_who_drives_them_and_why_nobody_does() {
+    let slow = "[tools.slow]\neffect = \"external\"\ntimeout = \"50s\"\ndriver.process = { command = \"echo reached > reached; cat pause; echo {}\", shell = true, env = [\"PATH\"] }\n";
+    let other = "[tools.other]\neffect = \"read\"\ndriver.process = { command = [\"true\"], env = [\"PATH\"] }\n";
+    let world = World::with_tools(&format!("{slow}{other}"));
+    world.write("slow.yaml", "job: slow\nsteps:\n  - { id: a, tool: slow }\n");
+    world.write("other.yaml", "job: other\nsteps:\n  - { id: a, tool: other }\n");
+    world.fifo("reached");
+    world.fifo("pause");
+    world.gesta(&["submit", "other.yaml", "--priority", "9"]).ok();
+    let id = world.gesta(&["submit", "slow.yaml"]).ok().trim().to_owned();
+    let config = world.read("gesta.toml");
+    world.write("gesta.toml", &config.replace(other, ""));
+    let worker = world.start(&["worker", "--name", "night"]);
+    world.hear("reached");
+    let row = |job: &str| {
+        let rows = world.gesta(&["jobs", "--json"]).json_lines();
+        rows.into_iter().find(|row| row["job"] == job).unwrap()
+    };
+    let (slow, other) = (row("slow"), row("other"));
+    assert!(slow["worker"].as_str().unwrap().starts_with("night-"), "{slow}");
+    assert_eq!((&slow["tenant"], &slow["priority"]), (&"main".into(), &0.into()));
+    assert_eq!((&other["worker"], &other["priority"]), (&serde_json::Value::Null, &9.into()));
+    assert_eq!(other["lacking"], serde_json::json!(["other"]));
+    let told = world.gesta(&["jobs"]).ok();
+    for what in ["PRIORITY  WORKER", "no worker has `other`", "night-"] {
+        assert!(told.contains(what), "{what}:\n{told}");
+    }
+    world.gesta(&["cancel", &id]).ok();
+    assert_eq!(row("slow")["cancelling"], true);
+    assert!(world.gesta(&["jobs"]).ok().contains("slow   cancelling"));
+    worker.kill();
+}
+
+/// A worker that ends by itself takes jobs as any other does: the most urgent first.
+#[test]
+fn a_worker_that_runs_once_begins_with_the_most_urgent() {
+    let world = World::with_free_workspace();
+    world.write("job.yaml", "job: plain\nsteps:\n  - { id: a, set: 1 }\n");
+    let submit = |more: &[&str]| {
+        world.gesta(&[&["submit", "job.yaml"], more].concat()).ok().trim().to_owned()
+    };
+    let plain: Vec<String> = (0..3).map(|_| submit(&[])).collect();
+    let urgent = submit(&["--priority", "50"]);
+    let worker = world.gesta(&["worker", "--once", "--jobs", "1"]).expect(0);
+    let ends = worker.err.lines().filter_map(|line| line.strip_suffix(": completed"));
+    let ends: Vec<&str> = ends.collect();
+    assert_eq!(ends.len(), 4, "{}", worker.err);
+    assert!(urgent.starts_with(ends[0]), "{urgent} of {plain:?}: {ends:?}");
+}

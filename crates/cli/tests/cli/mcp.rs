@@ -119,6 +119,22 @@ fn a_changed_tool_is_refused_by_the_guardian_until_it_is_pinned_again() {
     let refused = world.gesta(&["run", "job.yaml", "--json"]).expect(10);
     assert!(refused.out.contains("tool_frozen"), "{}", refused.out);
     assert_eq!(calls(&world), 1);
+    // Whoever looks is told so, and what has changed, before anything is accepted.
+    let row = |arguments: &[&str]| {
+        let listed = world.gesta(&[&["tools", "list", "--json"], arguments].concat()).json_lines();
+        listed.into_iter().find(|row| row["name"] == "odd.pay").unwrap()
+    };
+    let frozen = row(&[])["frozen"].as_str().unwrap().to_owned();
+    assert!(frozen.contains("changed since it was pinned"), "{frozen}");
+    assert_eq!(row(&["--offline"])["frozen"], serde_json::Value::Null);
+    let listed = world.gesta(&["tools", "list"]).expect(0);
+    let line = listed.out.lines().find(|line| line.starts_with("odd.pay")).unwrap();
+    assert!(line.contains("frozen") && listed.out.matches("frozen").count() == 1, "{}", listed.out);
+    let lock = world.read("gesta.lock");
+    let shown = world.gesta(&["tools", "pin", "--dry-run"]).ok();
+    assert!(shown.contains("changed  odd.pay") && shown.contains("(description)"), "{shown}");
+    assert!(shown.contains("nothing was written"), "{shown}");
+    assert_eq!(world.read("gesta.lock"), lock);
     let kept = world.gesta(&["tools", "pin", "--offline"]).ok();
     assert!(!kept.contains("changed"), "{kept}");
     world.gesta(&["run", "job.yaml"]).expect(10);
@@ -187,4 +203,43 @@ fn a_server_dies_with_its_worker() {
     wait_until(|| !is_alive(server));
     world.gesta(&["resume", &trajectory]).expect(12);
     assert_eq!(calls(&world), 1, "the other worker does not call again");
+}
+
+/// What `on_cancel: stop` says of a call that only reads reaches the server.
+#[test]
+fn a_cancelled_job_tells_the_server_that_its_call_is_not_wanted() {
+    let world = World::with_free_workspace();
+    declare(&world, &odd(&world, "[mcp.odd.tools.hang]\neffect = \"read\"\n"));
+    let text = "job: one\nsteps:\n  - { id: call, tool: odd.hang, on_cancel: stop }\n";
+    std::fs::write(world.path("job.yaml"), text).unwrap();
+    world.gesta(&["tools", "pin"]).ok();
+    let run = world.start(&["run", "job.yaml"]);
+    wait_until(|| calls(&world) == 1);
+    world.gesta(&["cancel", &world.job()]).ok();
+    let (status, told) = run.ends();
+    assert_eq!(status.code(), Some(11), "{told}");
+    let journal = world.read("journal");
+    let message = |method: &str| -> serde_json::Value {
+        let line = journal
+            .lines()
+            .find(|line| line.contains(method))
+            .unwrap_or_else(|| panic!("{method}: {journal}"));
+        serde_json::from_str(line).unwrap()
+    };
+    let (call, cancelled) = (message("\"tools/call\""), message("notifications/cancelled"));
+    assert_eq!(cancelled["params"]["requestId"], call["id"]);
+}
+
+/// Many jobs, one worker: each says whose progress it is.
+#[test]
+fn progress_is_told_with_its_job() {
+    let world = World::with_free_workspace();
+    declare(&world, &odd(&world, ""));
+    job(&world, "odd.flood");
+    world.gesta(&["tools", "pin"]).ok();
+    let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
+    let worker = world.gesta(&["worker", "--once"]).expect(0);
+    let brief = id.get(.."t_".len() + 8).unwrap();
+    let told = format!("{brief}: call (odd.flood): progress ");
+    assert!(worker.err.contains(&told), "{told}\n{}", worker.err);
 }

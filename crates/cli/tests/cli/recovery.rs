@@ -184,6 +184,21 @@ fn what_was_spooled_ends_a_doubt() {
     world.gesta(&["replay", &id]).ok();
 }
 
+/// Whoever answers a doubt on the machine that knows better is told so, before a payment is sent twice.
+#[test]
+fn what_was_spooled_is_believed_before_an_operator() {
+    let (world, id) = killed(&hanging("never", "50s"));
+    world.gesta(&["resume", &id]).expect(12);
+    spooled(&world, &id);
+    let told = world.gesta(&["resolve", &id, "--did-not-happen", "--force"]).expect(1);
+    assert!(told.err.contains("the executor has reported"), "{}", told.err);
+    assert_eq!(world.files("gesta.db.spool"), 0);
+    let resumed = world.gesta(&["resume", &id, "--json"]).json();
+    assert_eq!((&resumed["status"], &resumed["answer"]), (&"completed".into(), &1.into()));
+    assert_eq!(world.files("marks"), 1, "it is not sent again");
+    world.gesta(&["verify", &id]).ok();
+}
+
 /// The example's payment, killed after the money has left and before anybody knows.
 #[test]
 fn a_payment_that_was_killed_in_the_middle_happens_once() {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::crew::Crew;
-use crate::pause;
 use crate::proxy::{Proxy, Way};
 use crate::server::Server;
+use crate::{pause, until};
 
 /// Long enough for a disturbance to meet calls under way.
 const TAKES: Duration = Duration::from_millis(20);
@@ -62,6 +62,28 @@ fn a_way_that_breaks_loses_nothing() {
         }
     });
     crew.all_is_well();
+}
+
+/// Cut off in a call that must not be tried again: the same worker tells what it saw once it can.
+#[test]
+fn what_was_seen_behind_a_broken_way_ends_the_doubt() {
+    let server = Server::start();
+    let proxy = Proxy::new(&server.socket());
+    let mut crew = Crew::new(Some(&proxy.url()), 1, Duration::from_millis(700), SETTINGS);
+    crew.declare_tool("never", "");
+    let job = std::fs::read_to_string(crew.path().join("job.yaml")).unwrap();
+    std::fs::write(crew.path().join("job.yaml"), job.replace("tool: keyed", "tool: never"))
+        .unwrap();
+    crew.submit(1);
+    let _worker = crew.worker("one");
+    until("the call is under way", || (crew.witness.arrived() == 1).then_some(()));
+    proxy.go(Way::Silent);
+    let spool = crew.path().join("gesta.spool");
+    until("it is spooled", || std::fs::read_dir(&spool).ok()?.next().map(drop));
+    proxy.go(Way::Open);
+    crew.all_is_well();
+    assert_eq!(crew.witness.arrived(), 1);
+    assert!(std::fs::read_dir(&spool).unwrap().next().is_none(), "what was delivered is removed");
 }
 
 #[test]

@@ -50,6 +50,14 @@ impl Crew {
         crew
     }
 
+    /// Declares one more tool that calls the witness.
+    pub(crate) fn declare_tool(&self, name: &str, recovery: &str) {
+        let path = self.path().join("gesta.toml");
+        let config = std::fs::read_to_string(&path).unwrap();
+        let tool = tool(self.witness.port, name, recovery);
+        std::fs::write(path, format!("{config}\n{tool}")).unwrap();
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -166,22 +174,24 @@ impl Drop for Process {
 }
 
 fn tools(port: u16) -> String {
-    let http = |path: &str| {
-        format!(
-            "driver.http = {{ method = \"POST\", url = \"http://127.0.0.1:{port}/{path}\", allow_private = true }}\n"
-        )
-    };
-    let tool = |name: &str, recovery: &str, path: &str| {
-        format!(
-            "[tools.{name}]\neffect = \"external\"\n{recovery}timeout = \"1s\"\nsettle = \"0ms\"\n\
-             retry = {{ attempts = 9, backoff = \"20ms\" }}\noutput = {{ type = \"object\" }}\n{}\n",
-            http(path)
-        )
-    };
     format!(
         "{}{}[tools.asked]\neffect = \"read\"\ntimeout = \"5s\"\n{}",
-        tool("keyed", "recovery = \"keyed\"\n", "keyed"),
-        tool("probed", "recovery = \"probe\"\nprobe = \"asked\"\n", "probed"),
-        http("asked")
+        tool(port, "keyed", "recovery = \"keyed\"\n"),
+        tool(port, "probed", "recovery = \"probe\"\nprobe = \"asked\"\n"),
+        http(port, "asked")
+    )
+}
+
+fn tool(port: u16, name: &str, recovery: &str) -> String {
+    format!(
+        "[tools.{name}]\neffect = \"external\"\n{recovery}timeout = \"1s\"\nsettle = \"0ms\"\n\
+         retry = {{ attempts = 9, backoff = \"20ms\" }}\noutput = {{ type = \"object\" }}\n{}\n",
+        http(port, name)
+    )
+}
+
+fn http(port: u16, path: &str) -> String {
+    format!(
+        "driver.http = {{ method = \"POST\", url = \"http://127.0.0.1:{port}/{path}\", allow_private = true }}\n"
     )
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,6 +32,39 @@ struct Inside {
     socket: PathBuf,
     way: AtomicU8,
     pairs: Mutex<Vec<(TcpStream, UnixStream)>>,
+    /// How often the server was ready for more.
+    answers: AtomicU64,
+}
+
+/// What a server says on one connection, as far as its messages have to be told apart.
+#[derive(Default)]
+struct Messages {
+    head: Vec<u8>,
+    left: usize,
+}
+
+impl Messages {
+    /// How often it says that it is ready for more: once a round trip.
+    fn ready(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut ready = 0;
+        while let Some((first, rest)) = bytes.split_first() {
+            if self.left > 0 {
+                let passed = self.left.min(bytes.len());
+                self.left -= passed;
+                bytes = &bytes[passed..];
+                continue;
+            }
+            self.head.push(*first);
+            bytes = rest;
+            if let [kind, a, b, c, d] = self.head[..] {
+                // The length counts itself.
+                self.left = u32::from_be_bytes([a, b, c, d]) as usize - 4;
+                ready += u64::from(kind == b'Z');
+                self.head.clear();
+            }
+        }
+        ready
+    }
 }
 
 impl Proxy {
@@ -40,7 +73,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let way = AtomicU8::new(Way::Open as u8);
-        let inside = Inside { socket: socket.to_owned(), way, pairs: Mutex::default() };
+        let (pairs, answers) = (Mutex::default(), AtomicU64::new(0));
+        let inside = Inside { socket: socket.to_owned(), way, pairs, answers };
         let inside = Arc::new(inside);
         let serving = Arc::clone(&inside);
         std::thread::spawn(move || {
@@ -57,6 +91,11 @@ impl Proxy {
 
     pub(crate) fn go(&self, way: Way) {
         self.inside.way.store(way as u8, Ordering::Relaxed);
+    }
+
+    /// How many round trips there were.
+    pub(crate) fn round_trips(&self) -> u64 {
+        self.inside.answers.load(Ordering::Relaxed)
     }
 
     /// Every connection ends, on both sides.
@@ -91,7 +130,12 @@ impl Inside {
         });
         std::thread::spawn(move || {
             let (mut to, mut from) = other;
-            back.pump(|bytes| from.read(bytes), |bytes| to.write_all(bytes));
+            let mut messages = Messages::default();
+            let count = |bytes: &[u8]| {
+                back.answers.fetch_add(messages.ready(bytes), Ordering::Relaxed);
+                to.write_all(bytes)
+            };
+            back.pump(|bytes| from.read(bytes), count);
             let _gone = to.shutdown(Shutdown::Both);
         });
     }

@@ -3,21 +3,31 @@
 use std::time::Duration;
 
 use crate::crew::Crew;
-use crate::server::Database;
+use crate::proxy::Proxy;
+use crate::server::{Database, Server};
 
-/// Transactions of a job with so many steps. Each statement of the hot path is one of its own, and
-/// one round trip.
-fn transactions(steps: usize, budget: Option<&str>) -> u64 {
-    let database = Database::new();
-    let mut crew = Crew::new(Some(&database.url()), steps, Duration::ZERO, "");
+/// What a job with so many steps adds to a count.
+fn added(url: &str, steps: usize, budget: Option<&str>, count: impl Fn() -> u64) -> u64 {
+    let mut crew = Crew::new(Some(url), steps, Duration::ZERO, "");
     if let Some(calls) = budget {
         crew.run(&["budget", "set", "main", "--calls", calls]);
     }
-    let before = database.transactions();
+    let before = count();
     crew.submit(1);
     crew.run(&["worker", "--once"]);
     crew.all_is_well();
-    database.transactions() - before
+    count() - before
+}
+
+fn transactions(steps: usize, budget: Option<&str>) -> u64 {
+    let database = Database::new();
+    added(&database.url(), steps, budget, || database.transactions())
+}
+
+fn round_trips(steps: usize, budget: Option<&str>) -> u64 {
+    let server = Server::start();
+    let proxy = Proxy::new(&server.socket());
+    added(&proxy.url(), steps, budget, || proxy.round_trips())
 }
 
 #[test]
@@ -33,12 +43,13 @@ fn a_step_under_a_budget_costs_no_more() {
 
 fn check(budget: Option<&str>) {
     let (few, many) = (10, 110);
-    let cost = transactions(many, budget) - transactions(few, budget);
     let steps = (many - few) as u64;
-    eprintln!("{:.2} transactions a step", cost as f64 / steps as f64);
-    assert!(cost <= 2 * steps, "{cost} transactions for {steps} steps");
-    assert!(
-        2 * cost >= steps,
-        "the count is not believable: {cost} transactions for {steps} steps"
-    );
+    let of: [(&str, fn(usize, Option<&str>) -> u64); 2] =
+        [("transactions", transactions), ("round trips", round_trips)];
+    for (what, count) in of {
+        let cost = count(many, budget) - count(few, budget);
+        eprintln!("{:.2} {what} a step", cost as f64 / steps as f64);
+        assert!(cost <= 2 * steps, "{cost} {what} for {steps} steps");
+        assert!(2 * cost >= steps, "the count is not believable: {cost} {what} for {steps} steps");
+    }
 }

@@ -16,6 +16,10 @@ use crate::restored;
 
 /// A tool that some step or undo still needs and that this worker does not have. Another may have it.
 pub(super) fn lacking(shared: &Shared, chain: &Chain<Facts>) -> Option<ToolName> {
+    #[cfg(feature = "sabotage")]
+    if shared.options.sabotage == Some(crate::Sabotage::IgnoreTools) {
+        return None;
+    }
     let (state, facts) = (chain.state(), chain.view());
     let missing = |tool: &ToolName| shared.catalogue.get(tool).is_none();
     let undo = match state.to_undo() {

@@ -249,7 +249,8 @@ struct Refs {
 impl Transport for Refs {
     async fn send(&self, call: Call, secrets: Arc<Secrets>, mask: &Mask) -> Reply {
         let Some(wanted) = argument(&call, "ref") else { return no_argument("ref") };
-        match self.program.send(call, secrets, mask).await {
+        // Repositories have more refs than anybody wants to read.
+        match self.program.with_argument(&wanted).send(call, secrets, mask).await {
             Reply::Answered { output, .. } => {
                 let output = String::from_utf8_lossy(&output).into_owned();
                 let refs = output.lines().filter_map(|line| line.split_once('\t'));

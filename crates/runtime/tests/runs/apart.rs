@@ -15,7 +15,7 @@ use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
     Account, AccountRow, AppendError, Archives, Draw, Drawn, Epoch, Epochs, HeldListing, HeldRow,
     Listening, Listing, LogStore, Mending, NoticeRow, Opening, ParkedListing, ParkedRow, Profile,
-    Ration, Release, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
+    Ration, Reach, Release, Store, StoreError, StoredEntry, TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -257,6 +257,10 @@ impl Store for Apart {
 
     fn mending(&self) -> &dyn Mending {
         self.inner.mending()
+    }
+
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 
     fn listen(&self) -> Listening {

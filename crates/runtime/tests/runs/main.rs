@@ -15,6 +15,7 @@ mod failing;
 mod frozen;
 mod given_up;
 mod golden;
+mod keyed;
 mod plain;
 mod replay;
 #[path = "../scene/mod.rs"]

@@ -60,6 +60,7 @@ pub(crate) fn audit(trajectory: &str, chain: &[Value], ledger: &Ledger) -> Vec<S
             ));
         }
     }
+    wrong.extend(lacking(chain));
     wrong.extend(undos(chain, &effects, ledger));
     wrong.extend(confirmation::confirmations(chain, ledger));
     match chain.last().map(|entry| entry["kind"].as_str().unwrap_or_default().to_owned()) {
@@ -85,6 +86,16 @@ pub(crate) fn crowded(ledger: &Ledger) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Calls that were refused for want of a tool. Some worker has each tool of these jobs.
+fn lacking(chain: &[Value]) -> Vec<String> {
+    let refused = chain.iter().filter(|entry| entry["kind"] == "rejection");
+    let decisions = refused.map(|entry| &entry["body"]["decision"]["doc"]);
+    decisions
+        .filter(|decision| decision["reason"] == "unknown_tool")
+        .map(|decision| format!("{} was decided by a worker without its tool", decision["step"]))
+        .collect()
 }
 
 /// How each step that a tool was called for ended.

@@ -16,8 +16,8 @@ use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::{
     Account, AccountRow, AppendError, Archives, Draw, Drawn, Epochs, Listening, Listing, LogStore,
-    Mending, NoticeRow, ParkedListing, ParkedRow, Profile, Ration, Store, StoreError, StoredEntry,
-    TrajectoryRow, Tried, WorkerRow,
+    Mending, NoticeRow, ParkedListing, ParkedRow, Profile, Ration, Reach, Store, StoreError,
+    StoredEntry, TrajectoryRow, Tried, WorkerRow,
 };
 use tokio::time::Instant;
 
@@ -272,6 +272,10 @@ impl Store for Hostile {
 
     fn mending(&self) -> &dyn Mending {
         self.inner.mending()
+    }
+
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 
     fn listen(&self) -> Listening {

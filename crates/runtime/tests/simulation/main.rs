@@ -101,6 +101,11 @@ mod sabotaged {
     }
 
     #[test]
+    fn a_job_taken_without_its_tools_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::IgnoreTools));
+    }
+
+    #[test]
     fn an_ignored_limit_is_found() {
         must_be_found(Broken::Runtime(Sabotage::IgnoreLimits));
     }

@@ -54,7 +54,7 @@ use crate::mending::Mending;
 use crate::news::{Listening, News, concerns_others};
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
-    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+    Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use crate::rations::Ration;
 
@@ -519,6 +519,10 @@ impl Store for PostgresStore {
 
     fn mending(&self) -> &dyn Mending {
         self
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Network
     }
 
     fn listen(&self) -> Listening {

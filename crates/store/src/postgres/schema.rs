@@ -17,6 +17,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("V7__archive", include_str!("../../migrations/postgres/V7__archive.sql")),
     ("V8__writ_accounts", include_str!("../../migrations/postgres/V8__writ_accounts.sql")),
     ("V9__short_entries", include_str!("../../migrations/postgres/V9__short_entries.sql")),
+    ("V10__turns", include_str!("../../migrations/postgres/V10__turns.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 

@@ -3,14 +3,14 @@
 //! A lease that has ended takes its claims with it: whoever comes next removes both, be it another
 //! worker or the same one late. Claiming then only looks at what nobody holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gesta_core::ids::{ToolName, TrajectoryId, WorkerId};
 use gesta_core::time::UnixMs;
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, params};
 
 use super::rows;
-use crate::claims::{self, Candidate};
+use crate::claims::{self, Candidate, Standing};
 use crate::port::{Profile, WorkerRow};
 
 const GIVE_BACK_ENDED: &str = "
@@ -41,6 +41,11 @@ const IN_HAND: &str = "
     WHERE owner IS NOT NULL AND tenant IS NOT NULL
         AND status NOT IN ('completed', 'failed', 'cancelled')
     GROUP BY tenant";
+const GIVEN: &str = "SELECT given FROM turns WHERE tenant = ?1";
+const NEXT_GIVEN: &str = "SELECT coalesce(max(given), 0) + 1 FROM turns";
+const GIVE: &str = "
+    INSERT INTO turns (tenant, given) VALUES (?1, ?2)
+    ON CONFLICT (tenant) DO UPDATE SET given = excluded.given";
 const GIVE_BACK: &str = "
     UPDATE trajectories INDEXED BY trajectories_claimed SET owner = NULL WHERE owner = ?1";
 const HELD: &str = "
@@ -122,12 +127,20 @@ pub(super) fn claim(
     for (queues, first) in [(READY_QUEUE, READY), (ASLEEP_QUEUE, ASLEEP)] {
         candidates.extend(look(db, (queues, first), &tools, max, now)?);
     }
-    let claimed = claims::next(candidates, in_hand(db)?, max);
+    let contested = claims::contested(&candidates);
+    let standing = if contested { standing(db, &candidates)? } else { BTreeMap::new() };
+    let chosen = claims::next(candidates, standing, max);
     let mut claim = db.prepare_cached(CLAIM)?;
-    for trajectory in &claimed {
+    for Candidate { trajectory, .. } in &chosen {
         claim.execute(params![worker.as_str(), trajectory.as_bytes()])?;
     }
-    Ok(claimed)
+    if contested {
+        let given: u64 = db.prepare_cached(NEXT_GIVEN)?.query_row([], |row| row.get(0))?;
+        for Candidate { tenant, .. } in &chosen {
+            db.prepare_cached(GIVE)?.execute(params![tenant, given])?;
+        }
+    }
+    Ok(chosen.into_iter().map(|candidate| candidate.trajectory).collect())
 }
 
 /// The first few of each queue that a worker with these tools can drive. Queues are hopped to, one by
@@ -166,9 +179,19 @@ fn look(
     }
 }
 
-/// How many trajectories of each tenant are claimed.
-fn in_hand(db: &Connection) -> Result<BTreeMap<String, u64>> {
-    db.prepare_cached(IN_HAND)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+/// How many trajectories of each tenant are claimed, and when those who wait were last chosen.
+fn standing(db: &Connection, waiting: &[Candidate]) -> Result<BTreeMap<String, Standing>> {
+    let mut standing = db
+        .prepare_cached(IN_HAND)?
+        .query_map([], |row| Ok((row.get(0)?, Standing { in_hand: row.get(1)?, given: 0 })))?
+        .collect::<Result<BTreeMap<String, Standing>>>()?;
+    let tenants: BTreeSet<&String> = waiting.iter().map(|candidate| &candidate.tenant).collect();
+    let mut given = db.prepare_cached(GIVEN)?;
+    for tenant in tenants {
+        let found = given.query_row([tenant], |row| row.get(0)).optional()?;
+        standing.entry(tenant.clone()).or_default().given = found.unwrap_or(0);
+    }
+    Ok(standing)
 }
 
 /// Reserves one trajectory, unless another holds it.

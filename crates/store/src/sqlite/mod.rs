@@ -23,7 +23,7 @@ mod rows;
 mod shares;
 mod writer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -53,7 +53,7 @@ use crate::mending::Mending;
 use crate::news::{self, Bell, Listening, News};
 use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
-    Listing, ParkedListing, ParkedRow, Profile, Store, StoredEntry, TrajectoryRow, WorkerRow,
+    Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
 use crate::rations::Ration;
 
@@ -130,6 +130,7 @@ pub struct SqliteStore {
     readers: Readers,
     writer: Writer,
     clock: Clock,
+    path: PathBuf,
     /// For this process; others find out by looking.
     bell: Bell,
 }
@@ -151,6 +152,8 @@ impl SqliteStore {
             readers: Readers::start(reading, place.clone()).map_err(no_thread)?,
             writer: Writer::start(writing, place, options.busy_timeout).map_err(no_thread)?,
             clock: options.clock,
+            // Wherever this process goes, the file stays where it is.
+            path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
             bell: Bell::new(false),
         })
     }
@@ -480,6 +483,10 @@ impl Store for SqliteStore {
 
     fn mending(&self) -> &dyn Mending {
         self
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Machine(self.path.clone())
     }
 
     fn listen(&self) -> Listening {

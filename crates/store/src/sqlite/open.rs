@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/V6__epochs.sql"),
     include_str!("../../migrations/sqlite/V7__archive.sql"),
     include_str!("../../migrations/sqlite/V8__writ_accounts.sql"),
+    include_str!("../../migrations/sqlite/V9__turns.sql"),
 ];
 
 /// `PRAGMA application_id`: "Gest".

@@ -73,6 +73,29 @@ pub(crate) async fn priorities_come_before_tenants(subject: Subject) {
     assert_eq!(store.claim(&w, 9).await.unwrap(), big[1..]);
 }
 
+/// However long one tenant's backlog is, others come to their turn, with fewer slots than tenants too.
+pub(crate) async fn tenants_take_turns_at_one_slot(subject: Subject) {
+    let store = &*subject.store;
+    let now = subject.now().await;
+    let w = worker("w");
+    store.heartbeat(&w, &with_tools(&[]), LONG_MS).await.unwrap();
+    let mut jobs = Vec::new();
+    for (number, tenant) in (1..).zip(["big", "big", "big", "big", "small", "small", "tiny"]) {
+        let mut job = Job::new(number, now.plus(number.into())).of(tenant);
+        store.append(job.begin()).await.unwrap();
+        jobs.push(job);
+    }
+    let mut served = Vec::new();
+    while let Some(id) = store.claim(&w, 1).await.unwrap().pop() {
+        let job = jobs.iter_mut().find(|job| job.id() == id).unwrap();
+        served.push(job.tenant);
+        store.append(job.attempt("w")).await.unwrap();
+        store.append(job.cancel("w")).await.unwrap();
+        store.release(&w, id).await.unwrap();
+    }
+    assert_eq!(served, ["big", "small", "tiny", "big", "small", "big", "big"]);
+}
+
 /// Who is alive, with what, since when.
 pub(crate) async fn workers_are_listed(subject: Subject) {
     let store = &*subject.store;

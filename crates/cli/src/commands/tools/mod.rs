@@ -28,8 +28,14 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the tools of the workspace
-    #[command(after_help = "Examples:\n  gesta tools list\n  gesta tools list --json | jq .digest")]
-    List,
+    #[command(after_help = "\
+MCP servers that were pinned are started or reached, and asked whether they still offer what they did:
+a tool that has changed since is frozen.
+
+Examples:
+  gesta tools list
+  gesta tools list --offline --json | jq .digest")]
+    List(list::Arguments),
     /// Accept the tools as they are
     #[command(after_help = "\
 Writes gesta.lock: the digest of each tool's declaration. From then on a tool that is not as it was
@@ -39,6 +45,7 @@ MCP servers are started or reached, and asked what they offer; that is written d
 Before it is pinned, a server has no tools.
 
 Examples:
+  gesta tools pin --dry-run
   gesta tools pin
   gesta tools pin --offline")]
     Pin(pin::Arguments),
@@ -47,7 +54,7 @@ Examples:
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     match &arguments.command {
-        Command::List => list::run(session),
+        Command::List(arguments) => list::run(session, arguments),
         Command::Pin(arguments) => pin::run(session, arguments),
         Command::Test(arguments) => trial::run(session, arguments),
     }

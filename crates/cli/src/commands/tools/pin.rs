@@ -28,6 +28,9 @@ pub(super) struct Arguments {
     /// Ask no MCP server: keep what each offered when it was last pinned
     #[arg(long)]
     offline: bool,
+    /// Show what has changed, and accept nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
@@ -46,24 +49,26 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let changes = catalogue.check_pins(&before.unwrap_or_default());
     let pins = Pins::of(&catalogue).with_offers(offers.clone());
     let path = workspace.lock();
-    let mut beside = Beside::new(&path, Readers::Everyone)?;
-    beside.file().write_all(pins.to_text().as_bytes())?;
-    beside.replace()?;
+    if !arguments.dry_run {
+        let mut beside = Beside::new(&path, Readers::Everyone)?;
+        beside.file().write_all(pins.to_text().as_bytes())?;
+        beside.replace()?;
+    }
+    let pinned = !arguments.dry_run;
     let count = catalogue.iter().count() as u64;
     if session.out.is_json() {
         let changes: Vec<Value> = changes.iter().map(document).collect();
-        session.out.document(&json!({ "file": path, "tools": count, "changes": changes }))?;
+        let told = json!({ "file": path, "pinned": pinned, "tools": count, "changes": changes });
+        session.out.document(&told)?;
         return Ok(0);
     }
     for change in &changes {
         let of = Of { catalogue: &catalogue, before: &known, now: &offers };
         session.out.line(visible(&line(change, &of)))?;
     }
-    session.out.line(format!(
-        "pinned {} in `{}`",
-        counted(count, "tool", "tools"),
-        shown(&path)
-    ))?;
+    let count = counted(count, "tool", "tools");
+    let done = if pinned { "pinned" } else { "nothing was written; this would pin" };
+    session.out.line(format!("{done} {count} in `{}`", shown(&path)))?;
     Ok(0)
 }
 
@@ -72,19 +77,26 @@ fn ask(session: &Session, servers: Vec<Asking>) -> Result<BTreeMap<ServerName, O
     let mut offers = BTreeMap::new();
     for server in servers {
         let name = server.name().clone();
-        Session::note(&format!("asking MCP server `{name}` what it offers"));
-        let answer = session.wait(async { timeout(ASK_WITHIN, server.offer()).await });
-        let within = ASK_WITHIN.as_secs();
-        let offer = answer.unwrap_or_else(|_| Err(format!("no answer within {within} s")));
-        let offer = offer.map_err(|why| {
-            let why = visible(&why);
-            Problem::new(format!("MCP server `{name}` cannot be asked what it offers: {why}")).hint(
+        let offer = ask_one(session, server).map_err(|why| {
+            Problem::new(why).hint(
                 "nothing was pinned; `gesta tools pin --offline` keeps what it offered before",
             )
         })?;
         offers.insert(name, offer);
     }
     Ok(offers)
+}
+
+/// Asks a server what it offers, or says why it cannot be asked.
+pub(super) fn ask_one(session: &Session, server: Asking) -> Result<Offer, String> {
+    let name = server.name().clone();
+    Session::note(&format!("asking MCP server `{name}` what it offers"));
+    let answer = session.wait(async { timeout(ASK_WITHIN, server.offer()).await });
+    let within = ASK_WITHIN.as_secs();
+    let offer = answer.unwrap_or_else(|_| Err(format!("no answer within {within} s")));
+    offer.map_err(|why| {
+        format!("MCP server `{name}` cannot be asked what it offers: {}", visible(&why))
+    })
 }
 
 /// What a change is told from.

@@ -27,6 +27,7 @@ pub(super) const STDERR_TAIL: usize = 4 << 10;
 const EX_TEMPFAIL: i32 = 75;
 
 /// A tool that is a program.
+#[derive(Clone)]
 pub(in crate::tools) struct Process {
     tool: String,
     effect: Effect,
@@ -55,6 +56,13 @@ impl Process {
             base_dir: Arc::clone(base_dir),
             options: options.cloned().ok_or(BadProcess::NoSupervisor)?,
         })
+    }
+
+    /// The same with one more argument.
+    pub(in crate::tools) fn with_argument(&self, argument: &str) -> Self {
+        let mut longer = self.clone();
+        longer.args.push(argument.to_owned());
+        longer
     }
 }
 

@@ -1,12 +1,13 @@
 -- Claims up to $2 trajectories for the worker $1: by rank, then whose tenant has the fewest in hand,
--- then longest unchanged.
+-- then whose tenant was chosen longest ago, then longest unchanged.
 --
 -- Candidates come from three small indexes: free and runnable, free and due, held by a worker whose
 -- lease has ended. The first two are queues by rank, tenant and kit. Their names are hopped to in the
 -- index, one by one, as are the names of those who hold anything; of each queue that fits only the
 -- first few are looked at, $3 in all and 8 of each at least. So the cost follows the claim and the
 -- number of queues, and not the store. What another claim or an append holds locked is left for the
--- next time.
+-- next time. Which tenants were chosen is noted only while several wait, and not where another claim is
+-- noting it: claims do not wait for each other.
 WITH RECURSIVE holders (worker) AS (
     (SELECT owner FROM trajectories WHERE owner IS NOT NULL ORDER BY owner LIMIT 1)
     UNION ALL
@@ -110,7 +111,8 @@ in_hand AS MATERIALIZED (
             SELECT count(*) FROM trajectories AS t
             WHERE t.owner IS NOT NULL AND t.tenant = c.tenant
                 AND t.owner <> ALL (ARRAY(SELECT worker FROM lapsed))
-        ) AS jobs
+        ) AS jobs,
+        coalesce((SELECT g.given FROM turns AS g WHERE g.tenant = c.tenant), 0) AS given
     FROM (SELECT DISTINCT tenant FROM candidates) AS c
     WHERE (SELECT count(DISTINCT tenant) FROM candidates) > 1
 ),
@@ -119,15 +121,16 @@ fair AS MATERIALIZED (
         coalesce((SELECT h.jobs FROM in_hand AS h WHERE h.tenant = c.tenant), 0)
             + row_number() OVER (
                 PARTITION BY c.tenant ORDER BY c.rank, c.changed_at, c.trajectory
-            ) AS turn
+            ) AS turn,
+        coalesce((SELECT h.given FROM in_hand AS h WHERE h.tenant = c.tenant), 0) AS given
     FROM candidates AS c
 ),
 ordered AS MATERIALIZED (
-    SELECT trajectory, row_number() OVER (ORDER BY rank, turn, changed_at, trajectory) AS place
+    SELECT trajectory, row_number() OVER (ORDER BY rank, turn, given, changed_at, trajectory) AS place
     FROM fair
 ),
 chosen AS MATERIALIZED (
-    SELECT t.trajectory, o.place
+    SELECT t.trajectory, t.tenant, o.place
     FROM ordered AS o
     JOIN trajectories AS t ON t.trajectory = o.trajectory
     WHERE (t.owner IS NULL OR t.owner = ANY (ARRAY(SELECT worker FROM lapsed)))
@@ -145,5 +148,26 @@ taken AS (
     FROM chosen AS c
     WHERE t.trajectory = c.trajectory
     RETURNING t.trajectory, c.place
+),
+served AS MATERIALIZED (
+    SELECT DISTINCT tenant FROM chosen WHERE (SELECT count(*) FROM in_hand) > 1
+),
+served_before AS MATERIALIZED (
+    SELECT tenant FROM turns WHERE tenant IN (SELECT tenant FROM served)
+    FOR UPDATE SKIP LOCKED
+),
+noted AS (
+    UPDATE turns AS g
+    SET given = (SELECT max(given) + 1 FROM turns)
+    FROM served_before AS s
+    WHERE g.tenant = s.tenant
+),
+noted_first AS (
+    INSERT INTO turns (tenant, given)
+    SELECT s.tenant, (SELECT coalesce(max(given), 0) + 1 FROM turns)
+    FROM served AS s
+    WHERE NOT EXISTS (SELECT FROM turns AS g WHERE g.tenant = s.tenant)
+    ORDER BY s.tenant
+    ON CONFLICT (tenant) DO NOTHING
 )
 SELECT trajectory FROM taken ORDER BY place
