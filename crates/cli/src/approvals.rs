@@ -6,22 +6,26 @@ use std::sync::Arc;
 use anyhow::Result;
 use gesta_core::amounts::Amounts;
 use gesta_core::digest::EntryId;
+use gesta_core::document::{ApprovalVerdict, Decision, Reason};
 use gesta_core::entry::Body;
+use gesta_core::guardian::PolicyFound;
 use gesta_core::ids::{Channel, Principal, StepId, Tenant, ToolName, TrajectoryId};
 use gesta_core::json::Canon;
-use gesta_core::policy::{Answer, Deciding};
+use gesta_core::policy::{Channels, Deciding, heard};
 use gesta_core::projection::ParkedOn;
+use gesta_core::state::State;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{Keyring, Role};
 use gesta_core::writ::Effect;
 use gesta_runtime::tools::Catalogue;
-use gesta_runtime::{Foreseen, foreseen};
+use gesta_runtime::{Foreseen, channels, foreseen};
 use gesta_store::{Chain, ParkedRow, Store};
 use serde::Serialize;
 
 use crate::chains;
 use crate::deeds::job_name;
 use crate::doubts::parked;
+use crate::moment;
 
 /// A call that waits for people.
 #[derive(Clone, Debug, Serialize)]
@@ -59,9 +63,10 @@ pub(crate) struct Asked {
 pub(crate) async fn list(
     store: &Arc<dyn Store>,
     trajectory: Option<TrajectoryId>,
-    (catalogue, keys): (Option<&Catalogue>, &Keyring),
+    (catalogue, registry): (Option<&Catalogue>, &State),
 ) -> Result<Vec<Asked>> {
     let mut asked = Vec::new();
+    let keys = (registry.registry().keys(), &channels(&**store, registry).await?);
     for row in parked(store, ParkedOn::Approval, trajectory).await? {
         asked.extend(read(store, &row, (catalogue, keys)).await?);
     }
@@ -71,7 +76,7 @@ pub(crate) async fn list(
 async fn read(
     store: &Arc<dyn Store>,
     row: &ParkedRow,
-    (catalogue, keys): (Option<&Catalogue>, &Keyring),
+    (catalogue, (keys, channels)): (Option<&Catalogue>, (&Keyring, &Channels)),
 ) -> Result<Option<Asked>> {
     let (trajectory, step) = (row.trajectory, &row.parked.step);
     let chain = Chain::load(Arc::clone(store), trajectory).await?;
@@ -119,6 +124,8 @@ async fn read(
                     let counts = approval.statement.verifies()
                         && keys.check(said.key, &roles, tenant, at).is_ok();
                     let name = keys.get(&said.key).filter(|_| counts).map(|key| key.name.clone());
+                    let asks = || asked.channels.iter().map(Channel::as_str);
+                    let name = name.filter(|name| heard(asks(), channels, name));
                     asked.approved.extend(name);
                 }
             }
@@ -131,11 +138,53 @@ async fn read(
 }
 
 /// The policies that do not let it happen unattended; where none forbids it, those that let it happen.
-fn asking(decision: &gesta_core::document::Decision) -> Vec<Deciding> {
-    let found = decision.trace.iter().find(|stage| stage.stage == "policy");
-    let answer = found.and_then(|stage| stage.found.as_ref()?.read::<Answer>().ok());
+fn asking(decision: &Decision) -> Vec<Deciding> {
+    let answer = PolicyFound::of(decision).and_then(|found| found.answer());
     answer.map_or_else(Vec::new, |answer| match answer.unattended.by.is_empty() {
         true => answer.call.by,
         false => answer.unattended.by,
     })
+}
+
+/// What became of a call that people were asked about and that was refused, in words; none if it was
+/// refused for another reason.
+pub(crate) async fn unapproved(
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    decision: &Decision,
+) -> Result<Option<String>> {
+    #[derive(serde::Deserialize)]
+    struct Found {
+        pending: EntryId,
+    }
+    let words = match decision.reason {
+        Some(Reason::ApprovalExpired) => "nobody approved it in time",
+        Some(Reason::ApprovalDenied) => "an approver said no",
+        _ => return Ok(None),
+    };
+    let found = decision.trace.last().and_then(|stage| stage.found.as_ref()?.read::<Found>().ok());
+    let mut told = words.to_owned();
+    let Some(Found { pending }) = found else { return Ok(Some(told)) };
+    chains::walk(store, &[trajectory], false, |visited| {
+        match visited.entry.map(|entry| (entry.id(), &entry.payload().body)) {
+            Some((_, Body::Approval(approval))) => {
+                let said = approval.statement.doc();
+                if said.pending == pending && said.verdict == ApprovalVerdict::Deny {
+                    let note = said.note.as_ref().map(|note| format!(": {note}"));
+                    told = format!("`{}` said no{}", said.approver, note.unwrap_or_default());
+                }
+            }
+            Some((id, Body::PendingApproval(asked)))
+                if id == pending && decision.reason == Some(Reason::ApprovalExpired) =>
+            {
+                let (quorum, until) = (asked.quorum, moment::utc(asked.deadline));
+                let of = asked.channels.iter().map(Channel::as_str).collect::<Vec<_>>().join(", ");
+                told = format!("it took {quorum} of {of} until {until}, and not enough agreed");
+            }
+            _ => {}
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(Some(told))
 }

@@ -1,6 +1,6 @@
 //! What a job has come to, read from its chain: its answer, what it did to the outside, what it cost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -8,7 +8,7 @@ use gesta_core::amounts::Amounts;
 use gesta_core::body::{Origin, PlanStep, Undo};
 use gesta_core::content::Content;
 use gesta_core::digest::{EntryId, ReceiptId};
-use gesta_core::document::{Certainty, Failing, Outcome, ResolutionVerdict};
+use gesta_core::document::{Certainty, Decision, Failing, Outcome, ResolutionVerdict};
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
 use gesta_core::json::Canon;
@@ -84,6 +84,10 @@ pub(crate) struct Deeds {
     pub(crate) cost: Amounts,
     /// What verifiers found.
     pub(crate) confirmations: Counts,
+    /// The entry of the last refusal that ended a step, and what was decided.
+    pub(crate) refused: Option<(u64, Decision)>,
+    /// The children that it handed something to.
+    children: Vec<TrajectoryId>,
     started: BTreeMap<EntryId, Call>,
     /// The steps that a rollback undoes, by the step that undoes each, and what became of that.
     undos: Option<BTreeMap<StepId, (StepId, Undone)>>,
@@ -110,6 +114,22 @@ impl Deeds {
         .await?;
         deeds.tell_undone();
         Ok(deeds)
+    }
+
+    /// How many calls did something to the outside in its children, and theirs.
+    pub(crate) async fn below(&self, store: &Arc<dyn Store>) -> Result<u64> {
+        let (mut count, mut queue) = (0, self.children.clone());
+        let mut seen = BTreeSet::new();
+        while let Some(child) = queue.pop() {
+            // A child that was handed over and never begun has no chain.
+            if !seen.insert(child) || store.trajectory(child).await?.is_none() {
+                continue;
+            }
+            let deeds = Self::read(store, child).await?;
+            count += deeds.deeds.len() as u64;
+            queue.extend(&deeds.children);
+        }
+        Ok(count)
     }
 
     /// Says of each deed what became of undoing it, once there was a rollback.
@@ -191,6 +211,10 @@ impl Deeds {
                 let undos = rollback.undo.iter().filter_map(undo);
                 self.undos.get_or_insert_default().extend(undos);
             }
+            Body::Rejection(rejection) if rejection.retry_at.is_none() => {
+                self.refused = Some((seq, rejection.decision.doc().clone()));
+            }
+            Body::Delegation(delegation) => self.children.push(delegation.child),
             Body::DelegationResult(result) => self.cost = self.cost.plus(result.spent),
             Body::Completed(completed) => self.answer = Some(completed.answer.clone()),
             Body::Failed(stopped) | Body::Cancelled(stopped) => {

@@ -12,9 +12,10 @@ use gesta_core::body::{
     CheckVerdict, Commit, Confirmation, Delegation, DelegationResult, End, Failure, Origin,
     PendingApproval, Rejection, Started, Waiting,
 };
-use gesta_core::document::{Certainty, Outcome, ResolutionVerdict};
+use gesta_core::document::{Certainty, Decision, Outcome, Reason, ResolutionVerdict};
 use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
+use gesta_core::temporal::{Grade, Pace};
 use gesta_core::time::UnixMs;
 use gesta_runtime::job::ANSWER;
 use gesta_runtime::{Event, Listener};
@@ -217,6 +218,8 @@ impl Live {
             Some(_) => ("held", AnsiColor::Yellow),
             None => ("refused", AnsiColor::Red),
         };
+        let lifts = rejection.retry_at.and_then(|_| lifted_by(decision));
+        let note = lifts.map_or(note.clone(), |lifts| format!("{note}; {lifts}"));
         self.end(trajectory, told(&decision.step, state, colour, note), at);
     }
 
@@ -404,4 +407,28 @@ pub(crate) fn span(ms: u64) -> String {
         1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
         _ => format!("{} min", ms / 60_000),
     }
+}
+
+/// What lets a step go on that is held, if it takes somebody.
+fn lifted_by(decision: &Decision) -> Option<&'static str> {
+    match decision.reason {
+        Some(Reason::ToolFrozen) => {
+            Some("`gesta freeze` lists why, `gesta unfreeze` lets it go on")
+        }
+        // What only comes too fast goes on by itself.
+        Some(Reason::TemporalIntervention) if !throttled(decision) => {
+            Some("`gesta quarantine` lists why, `gesta quarantine lift` lets it go on")
+        }
+        _ => None,
+    }
+}
+
+/// Whether nothing but a window that empties by itself is full.
+fn throttled(decision: &Decision) -> bool {
+    let found = decision.trace.last().and_then(|stage| stage.found.as_ref());
+    let paces = found.and_then(|found| found.read::<Vec<Pace>>().ok());
+    paces.is_some_and(|paces| {
+        let mut full = paces.iter().filter(|pace| pace.full());
+        full.all(|pace| pace.rule.then == Grade::Throttle)
+    })
 }

@@ -10,10 +10,12 @@ use gesta_core::projection::{Parked, ParkedOn};
 use gesta_store::Store;
 use serde_json::{Value, json};
 
+use crate::approvals;
 use crate::deeds::{self, Deed, Deeds, Known, Undone};
 use crate::driving::{self, Ending};
 use crate::escape::{visible, visible_lines};
 use crate::live::brief_id;
+use crate::output::counted;
 use crate::session::Session;
 use crate::sight::{Reveal, Sight};
 use crate::timeline::{cost, cut};
@@ -27,6 +29,7 @@ pub(crate) fn tell(
     reveal: Reveal,
 ) -> Result<u8> {
     let deeds = session.wait(Deeds::read(store, trajectory))?;
+    let below = session.wait(deeds.below(store))?;
     let parked = session.wait(driving::parked(store, trajectory))?;
     let mut answer = match &deeds.answer {
         Some(answer) => Some(session.wait(deeds::value(store, answer))?),
@@ -44,12 +47,21 @@ pub(crate) fn tell(
             "answer": answer,
             "error": deeds.error,
             "effects": deeds.deeds,
+            "effects_of_children": below,
             "cost": deeds.cost,
             "confirmations": deeds.confirmations,
             "parked": parked,
         }))?;
     } else {
-        print(session, trajectory, ending, &deeds, answer.as_ref())?;
+        print(session, (trajectory, ending), (&deeds, below), answer.as_ref())?;
+    }
+    if let Some((seq, decision)) = deeds.refused.as_ref().filter(|_| ending == Ending::Failed) {
+        let id = brief_id(trajectory);
+        let unapproved = session.wait(approvals::unapproved(store, trajectory, decision))?;
+        let why = unapproved.map(|why| format!("{}: {}; ", decision.step, visible(&why)));
+        let why = why.unwrap_or_default();
+        session
+            .hint(&format!("{why}`gesta policy explain {id}:{seq}` tells why it was refused"))?;
     }
     advise(session, trajectory, ending, &deeds, &parked)?;
     Ok(ending.exit_code())
@@ -57,9 +69,8 @@ pub(crate) fn tell(
 
 fn print(
     session: &mut Session,
-    trajectory: TrajectoryId,
-    ending: Ending,
-    deeds: &Deeds,
+    (trajectory, ending): (TrajectoryId, Ending),
+    (deeds, below): (&Deeds, u64),
     answer: Option<&Value>,
 ) -> Result<()> {
     let (word, colour) = match ending {
@@ -84,10 +95,18 @@ fn print(
             session.out.line(format!("  {line}"))?;
         }
     }
-    session.out.line(match deeds.deeds.is_empty() {
-        true => "did nothing to the outside".to_owned(),
-        false => format!("did to the outside ({} in all)", cost(&deeds.cost)),
+    session.out.line(match (deeds.deeds.is_empty(), below) {
+        (true, 0) => "did nothing to the outside".to_owned(),
+        (true, _) => "did nothing to the outside by itself".to_owned(),
+        (false, _) => format!("did to the outside ({} in all)", cost(&deeds.cost)),
     })?;
+    if below > 0 {
+        let calls = counted(below, "call", "calls");
+        session.out.line(format!(
+            "its children made {calls} to the outside: `gesta tree {}` lists them",
+            brief_id(trajectory)
+        ))?;
+    }
     if let Some(told) = deeds.confirmations.told() {
         session.out.line(format!("found outside: {told}"))?;
     }

@@ -32,12 +32,13 @@ pub(crate) fn configured(
     workspace: &Workspace,
     tools: &Catalogue,
 ) -> Result<Option<PolicyDocument>> {
-    let PolicySettings { files, roles } = &workspace.config.policy;
-    if files.is_empty() && roles.is_empty() {
+    let PolicySettings { files, channels, roles } = &workspace.config.policy;
+    if files.is_empty() && channels.is_empty() && roles.is_empty() {
         return Ok(None);
     }
     let policies = read(&workspace.directory, files)?;
-    Ok(Some(PolicyDocument::new(policies, roles.clone(), tools.shapes()?)))
+    let document = PolicyDocument::new(policies, roles.clone(), tools.shapes()?);
+    Ok(Some(document.with_channels(channels.clone())))
 }
 
 /// Reads the texts of policies.
@@ -92,8 +93,8 @@ pub(crate) enum Came {
     WithTools,
 }
 
-/// Puts the workspace's policy in force where nobody has to decide: there is none, or the same texts
-/// and roles are for other tools now. What differs in what it says is only told.
+/// Puts the workspace's policy in force where nobody has to decide: there is none, or the same texts,
+/// roles and channels are for other tools now. What differs in what it says is only told.
 pub(crate) fn settle(
     session: &Session,
     workspace: &Workspace,
@@ -156,8 +157,9 @@ fn wanted(
     if let Some(configured) = configured(workspace, tools)? {
         return Ok(Some(configured));
     }
-    let again = |PolicyDocument { policies, roles, .. }: &PolicyDocument| {
-        Ok(PolicyDocument::new(policies.clone(), roles.clone(), tools.shapes()?))
+    let again = |PolicyDocument { policies, roles, channels, .. }: &PolicyDocument| {
+        let document = PolicyDocument::new(policies.clone(), roles.clone(), tools.shapes()?);
+        Ok(document.with_channels(channels.clone()))
     };
     published.map(again).transpose()
 }
@@ -173,7 +175,7 @@ pub(crate) fn would_be(tools_file: Option<&Path>, tools: &Catalogue) -> Result<P
 
 /// Whether two documents differ in nothing but their tools.
 pub(crate) fn says_the_same(one: &PolicyDocument, other: &PolicyDocument) -> bool {
-    one.policies == other.policies && one.roles == other.roles
+    one.policies == other.policies && one.roles == other.roles && one.channels == other.channels
 }
 
 /// The tools that a document is for. Handing on, which every document knows as if it were some, is none.

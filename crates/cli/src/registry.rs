@@ -9,6 +9,7 @@ use gesta_core::entry::{Body, Entry};
 use gesta_core::ids::{Tenant, TrajectoryId};
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::TrajectoryKind;
+use gesta_core::state::State;
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{Keyring, TrustedKey};
 use gesta_runtime::authority;
@@ -61,6 +62,11 @@ impl Registry {
     /// The registry's own id.
     pub(crate) fn id(&self) -> TrajectoryId {
         self.chain.state().trajectory()
+    }
+
+    /// What it has folded to.
+    pub(crate) fn whole(&self) -> &State {
+        self.chain.state()
     }
 
     /// What it says.

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use gesta_core::ids::{Principal, Tenant};
+use gesta_core::policy::Channels;
 use gesta_core::temporal::{Grade, Rule, Temporal};
 use gesta_runtime::duration::DurationMs;
 use gesta_runtime::tools::SizeBytes;
@@ -216,6 +217,9 @@ pub(crate) struct PolicySettings {
     /// Files of policies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) files: Vec<PathBuf>,
+    /// Whose word counts on which channel.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) channels: Channels,
     /// Who has which role.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) roles: BTreeMap<String, BTreeSet<Principal>>,

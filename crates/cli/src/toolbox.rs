@@ -41,6 +41,12 @@ impl Toolbox {
         Self::build(builder, Some(workspace), None)
     }
 
+    /// The tools of a workspace; where it has none, those beside its settings, which the first run of a job
+    /// there would take up.
+    pub(crate) fn of_or_beside(workspace: &Workspace) -> Result<Self> {
+        Self::for_job(Some(workspace), &workspace.directory.join(BESIDE))
+    }
+
     /// The tools of a file that holds nothing else.
     pub(crate) fn of_file(path: &Path) -> Result<Catalogue> {
         let catalogue = file(builder()?, path)?.build();

@@ -112,6 +112,7 @@ codes! {
         "gate_digest": "what was about to run is not what was permitted", "report it: this should not happen";
         "gate_environment": "tools, policy or settings changed since the decision", "it is decided again by itself";
         "gate_registry": "the registry could not be read in time", "it is decided again once the store answers";
+        "gate_authority": "a writ or a key that the decision rests on was revoked since, or ended", "it is decided again under what counts now; `gesta writ inspect` and `gesta keys list` show what was revoked";
         "gate_frozen": "something that the call needs was frozen since the decision", "the step waits; see `gesta freeze`";
     }
     Failure {

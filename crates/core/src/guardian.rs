@@ -2,20 +2,24 @@
 //! one order; each fails closed; each leaves what it found in the trace, together with every input
 //! that the fold does not hold, so that the verdict can be derived again from the record.
 
+mod told;
+
 use serde::{Deserialize, Serialize};
 
 use crate::amounts::{Amounts, Budget, Dimension};
 use crate::body::Proposal;
 use crate::digest::WritId;
 use crate::document::{Decision, FreezeTarget, Reason, Stage, Verdict};
-use crate::ids::{Tenant, ToolName};
+use crate::ids::{Channel, Tenant, ToolName};
 use crate::json::{Canon, JsonError};
-use crate::policy::{Answer, Asking, Deciding, Evidence, Requirement, Ruling};
+use crate::policy::{Answer, Asking, Channels, Deciding, Evidence, Requirement, Ruling, heard};
 use crate::repeat::{self, Repeats};
 use crate::state::{Registry, State, Status};
 use crate::temporal::{Grade, Pace, Whose};
 use crate::time::{Day, UnixMs};
 use crate::writ::{Effect, Writ};
+
+pub use self::told::{PolicyFound, refusal, refused};
 
 /// What the Guardian must know of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +87,8 @@ pub struct Inputs<'a> {
     pub evidence: &'a [Evidence],
     /// Who has approved exactly this, by the names under which the registry trusts them.
     pub approvals: Vec<String>,
+    /// Whose word counts on which channel.
+    pub channels: &'a Channels,
     /// What the registry says.
     pub registry: Option<&'a Registry>,
     /// How full each window is.
@@ -214,6 +220,10 @@ fn both(one: Option<Asking>, other: Option<Asking>) -> Option<Asking> {
 
 /// Why a decision is no, for people: what the stage that refused has found.
 pub fn why(decision: &Decision) -> String {
+    why_of(decision.reason, &decision.trace)
+}
+
+fn why_of(reason: Option<Reason>, trace: &[Stage]) -> String {
     #[derive(Default, serde::Deserialize)]
     #[serde(default)]
     struct Found {
@@ -224,7 +234,7 @@ pub fn why(decision: &Decision) -> String {
         refused: Option<String>,
         unattended: Ruling,
     }
-    let Some(last) = decision.trace.last() else { return "no stage was asked".to_owned() };
+    let Some(last) = trace.last() else { return "no stage was asked".to_owned() };
     let text = last.found.as_ref().map_or("", Canon::as_str);
     let found: Found = serde_json::from_str(text).unwrap_or_default();
     let of_policies = |by: &[Deciding]| {
@@ -234,7 +244,7 @@ pub fn why(decision: &Decision) -> String {
         });
         named.collect::<Vec<_>>().join(", ")
     };
-    match decision.reason {
+    match reason {
         Some(Reason::ApprovalDenied) => "an approver said no".to_owned(),
         Some(Reason::ApprovalExpired) => "nobody approved it in time".to_owned(),
         Some(Reason::MissingRequirement) => {
@@ -378,14 +388,24 @@ fn preconditions(_: &Proposal, _: &State, inputs: &Inputs<'_>) -> Result<Found, 
     Found::new(&found, refuse(failed, Reason::PreconditionFailed))
 }
 
-/// Who has approved it, and whether that has run out. Then it is asked for again, whatever else is said
-/// now: the chain would not take a call under it.
-fn granted<'a>(proposal: &Proposal, state: &State, inputs: &'a Inputs<'_>) -> (&'a [String], bool) {
+/// Who has approved it of those who are asked, and whether that has run out. Then it is asked for again,
+/// whatever else is said now: the chain would not take a call under it.
+fn granted<'a>(
+    proposal: &Proposal,
+    state: &State,
+    inputs: &'a Inputs<'_>,
+    asking: &Asking,
+) -> (Vec<&'a str>, bool) {
+    let asked =
+        |name: &str| heard(asking.channels.iter().map(Channel::as_str), inputs.channels, name);
     let grant = state.step(&proposal.step).and_then(|step| step.grant.as_deref());
     match grant {
-        Some(grant) if inputs.now > grant.expires => (&[], true),
-        Some(_) => (&inputs.approvals, false),
-        None => (&[], false),
+        Some(grant) if inputs.now > grant.expires => (Vec::new(), true),
+        Some(_) => {
+            let names = inputs.approvals.iter().map(String::as_str);
+            (names.filter(|name| asked(name)).collect(), false)
+        }
+        None => (Vec::new(), false),
     }
 }
 
@@ -396,8 +416,8 @@ fn policy(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Fou
     struct Policies<'a> {
         #[serde(flatten)]
         answer: &'a Answer,
-        #[serde(skip_serializing_if = "<[_]>::is_empty")]
-        granted: &'a [String],
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        granted: Vec<&'a str>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         missing: Vec<&'a Requirement>,
     }
@@ -421,13 +441,10 @@ fn policy(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Fou
     } else {
         Some(Reason::MissingRequirement)
     };
-    let (granted, lapsed) = granted(proposal, state, inputs);
-    let asking = if answer.unattended.allowed && !lapsed {
-        None
-    } else {
-        let asking = answer.asking.clone().unwrap_or_default();
-        (asking.quorum.max(1) > granted.len() as u64).then_some(asking)
-    };
+    let asking = answer.asking.clone().unwrap_or_default();
+    let (granted, lapsed) = granted(proposal, state, inputs, &asking);
+    let enough = asking.quorum.max(1) <= granted.len() as u64;
+    let asking = (!enough && (!answer.unattended.allowed || lapsed)).then_some(asking);
     let found = Found::new(&Policies { answer, granted, missing }, refusal)?;
     Ok(Found { asking, ..found })
 }
@@ -435,10 +452,11 @@ fn policy(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Fou
 /// Would it repeat what was done above the branch? Then only if somebody agrees who was told of it.
 fn branch(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found, JsonError> {
     let repeats = &inputs.repeats;
-    let (granted, _) = granted(proposal, state, inputs);
-    let granted = if repeats.all_told() { granted.to_vec() } else { Vec::new() };
-    let asking =
-        granted.is_empty().then(|| Asking { reason: repeats.reason(), ..Asking::default() });
+    let asking = Asking { reason: repeats.reason(), ..Asking::default() };
+    let (granted, _) = granted(proposal, state, inputs, &asking);
+    let told = granted.into_iter().filter(|_| repeats.all_told());
+    let granted: Vec<String> = told.map(str::to_owned).collect();
+    let asking = granted.is_empty().then_some(asking);
     let found = Found::new(&repeat::Found { granted, repeats: repeats.found.clone() }, None)?;
     Ok(Found { asking, ..found })
 }
@@ -512,12 +530,13 @@ fn temporal(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<F
             let room = full().filter_map(|pace| pace.free_at).max().unwrap_or(inputs.now);
             refused.held(Hold::Until(room))
         }
-        Grade::Interrupt if granted(proposal, state, inputs).0.is_empty() => {
+        Grade::Interrupt => {
             let reason = "calls come faster than they may by themselves".to_owned();
-            let asking = Some(Asking { reason, ..Asking::default() });
+            let asking = Asking { reason, ..Asking::default() };
+            let agreed = !granted(proposal, state, inputs, &asking).0.is_empty();
+            let asking = Some(asking).filter(|_| !agreed);
             Found { asking, refusal: None, ..refused }
         }
-        Grade::Interrupt => Found { refusal: None, ..refused },
         Grade::Quarantine => {
             // A window of the principal says more than one of a single trajectory.
             let all = |pace: &Pace| pace.rule.then == grade && pace.whose == Whose::Principal;

@@ -1,7 +1,7 @@
 //! What is asked of a policy set, and what it answers. Values only: how policies are written and who
 //! evaluates them is not known here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -120,6 +120,21 @@ impl Default for Asking {
             within_ms: 24 * 60 * 60 * 1000,
         }
     }
+}
+
+/// Whose word counts on a channel. On one that is not here, everybody's who may approve.
+pub type Channels = BTreeMap<Channel, BTreeSet<Principal>>;
+
+/// Whether somebody's word counts where people are asked on these channels: it does if it counts on one.
+pub fn heard<'a>(
+    mut asked: impl Iterator<Item = &'a str>,
+    channels: &Channels,
+    name: &str,
+) -> bool {
+    let of = |asked: &str| channels.iter().find(|(channel, _)| channel.as_str() == asked);
+    asked.any(|asked| {
+        of(asked).is_none_or(|(_, names)| names.iter().any(|known| known.as_str() == name))
+    })
 }
 
 /// What a policy set answers.

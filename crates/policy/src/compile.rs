@@ -10,7 +10,8 @@ use cedar_policy::{
     ResourceConstraint, RestrictedExpression, ValidationMode, ValidationWarning, Validator,
 };
 use gesta_core::digest::Digest;
-use gesta_core::ids::{Principal, ToolName};
+use gesta_core::ids::{Channel, Principal, ToolName};
+use gesta_core::policy::Channels;
 use gesta_core::writ::Effect;
 use miette::Diagnostic;
 
@@ -19,6 +20,7 @@ use crate::arguments::{self, Field};
 use crate::askers::Askers;
 use crate::document::{PolicyDocument, PolicyFile, ToolShape};
 use crate::error::{PolicyError, Problem};
+use crate::evaluate::CHANNEL;
 use crate::literals;
 use crate::looks::Looks;
 use crate::places::Place;
@@ -32,6 +34,8 @@ pub struct PolicySet {
     pub(crate) tools: BTreeMap<ToolName, Rules>,
     /// The roles of each principal that has any.
     pub(crate) roles: BTreeMap<Principal, Vec<EntityUid>>,
+    /// Whose word counts on which channel.
+    channels: Channels,
     /// Who has asked for what lately.
     pub(crate) askers: Askers,
 }
@@ -98,6 +102,20 @@ impl PolicySet {
         self.digest
     }
 
+    /// Whose word counts on which channel.
+    pub fn channels(&self) -> &Channels {
+        &self.channels
+    }
+
+    /// The channels that have names and that no policy asks on: mistakes, mostly.
+    pub fn unasked(&self) -> impl Iterator<Item = &Channel> {
+        let asks = |channel: &Channel| {
+            channel.as_str() == CHANNEL
+                || self.annotations.values().any(|notes| notes.channels.contains(channel))
+        };
+        self.channels.keys().filter(move |channel| !asks(channel))
+    }
+
     /// How many policies there are.
     pub fn policies(&self) -> usize {
         self.annotations.len()
@@ -107,6 +125,7 @@ impl PolicySet {
         let digest = document.digest().map_err(|error| PolicyError::whole(error.to_string()))?;
         let read = read(document)?;
         check(document, &read)?;
+        enough(&document.channels, &read)?;
         let mut tools = BTreeMap::new();
         let mut shared = BTreeMap::new();
         for (name, shape) in &document.tools {
@@ -120,7 +139,8 @@ impl PolicySet {
         }
         let annotations = read.into_iter().map(|read| (read.id, read.annotations)).collect();
         let (authorizer, askers) = (Authorizer::new(), Askers::default());
-        Ok(Self { digest, authorizer, annotations, tools, roles, askers })
+        let channels = document.channels.clone();
+        Ok(Self { digest, authorizer, annotations, tools, roles, channels, askers })
     }
 }
 
@@ -235,6 +255,26 @@ fn check(document: &PolicyDocument, read: &[Read<'_>]) -> Result<(), PolicyError
         }
     }
     PolicyError::check(problems.into_values().collect())
+}
+
+/// Whether enough people are heard where a policy asks.
+fn enough(channels: &Channels, read: &[Read<'_>]) -> Result<(), PolicyError> {
+    let mut problems = Vec::new();
+    for read in read {
+        let Annotations { channels: asked, quorum, .. } = &read.annotations;
+        let names: Option<Vec<_>> = asked.iter().map(|channel| channels.get(channel)).collect();
+        let Some(names) = names.filter(|names| !names.is_empty()) else { continue };
+        let (names, quorum) =
+            (names.into_iter().flatten().collect::<BTreeSet<_>>().len(), quorum.unwrap_or(1));
+        if (names as u64) < quorum {
+            let message =
+                format!("`@channel`: {quorum} must agree, and {names} are bound to what it names");
+            let hint = Some("[policy.channels] in gesta.toml binds names to channels".to_owned());
+            let problem = read.place.of("@channel").problem(Some(&read.id), message);
+            problems.push(Problem { hint, ..problem });
+        }
+    }
+    PolicyError::check(problems)
 }
 
 /// What Cedar finds wrong with a policy, without saying again which.

@@ -1,4 +1,4 @@
-//! The policy document: texts, roles, and the shapes of the tools that the texts were checked against.
+//! The policy document: texts, roles, who is heard on which channel, and the shapes of the tools that the texts were checked against.
 //! Its digest is what decisions name, so everything that bears on an answer is inside.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gesta_core::digest::Digest;
 use gesta_core::ids::{Principal, ToolName};
 use gesta_core::json::{self, Canon, JsonError, Limits};
+use gesta_core::policy::Channels;
 use gesta_core::writ::Effect;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,6 +32,9 @@ when { resource.effect != Effect::"read" };
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyDocument {
+    /// Whose word counts on which channel.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub channels: Channels,
     /// The texts.
     pub policies: Vec<PolicyFile>,
     /// Who has which role.
@@ -81,7 +85,12 @@ impl PolicyDocument {
         roles: BTreeMap<String, BTreeSet<Principal>>,
         tools: BTreeMap<ToolName, ToolShape>,
     ) -> Self {
-        Self { policies, roles, tools, type_: PolicyType::V0 }
+        Self { channels: Channels::new(), policies, roles, tools, type_: PolicyType::V0 }
+    }
+
+    /// The same, with names for channels.
+    pub fn with_channels(self, channels: Channels) -> Self {
+        Self { channels, ..self }
     }
 
     /// What holds where nothing was published: reads are allowed unattended, everything else may be

@@ -15,7 +15,7 @@ use crate::compile::{PolicySet, Question, Rules};
 use crate::looks::Looks;
 
 /// Where people are asked, and for how long, if no policy says so.
-const CHANNEL: &str = "operators";
+pub(crate) const CHANNEL: &str = "operators";
 const WITHIN_MS: u64 = 24 * 3_600_000;
 
 const MINUTE_MS: u64 = 60_000;

@@ -9,13 +9,15 @@ use gesta_core::document::{ApprovalStatement, ApprovalVerdict};
 use gesta_core::entry::{Author, Body, Entry};
 use gesta_core::ids::{Principal, StepId, TrajectoryId};
 use gesta_core::keys::{KeyId, PrivateKey};
+use gesta_core::policy::heard;
 use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::Status;
+use gesta_core::state::{State, Status};
 use gesta_core::time::UnixMs;
-use gesta_core::trust::{Keyring, Role};
+use gesta_core::trust::Role;
 use gesta_store::{Chain, ChainError, Store};
 
 use crate::error::RunError;
+use crate::in_force;
 
 /// What an approver says.
 #[derive(Clone, Debug)]
@@ -42,17 +44,20 @@ pub struct Heard {
 }
 
 /// Records an approver's word. One whose key the registry does not trust to approve is turned away
-/// here; were it recorded by other means, no worker would count it.
+/// here, and so is a yes of somebody who is not heard on the channels that are asked; were it recorded by
+/// other means, no worker would count it. Whoever may approve may say no.
 pub async fn speak(
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,
     word: &Word<'_>,
-    (keys, key): (&Keyring, &PrivateKey),
+    (registry, key): (&State, &PrivateKey),
     now: UnixMs,
 ) -> Result<Heard, RunError> {
     let mut chain = Chain::load(Arc::clone(store), trajectory).await?;
     let Word { step, pending, verdict, expires, note } = word;
     let tenant = chain.state().tenant().cloned();
+    let keys = registry.registry().keys();
+    let channels = &in_force::channels(&**store, registry).await?;
     keys.check(key.id(), &[Role::Approver], tenant.as_ref(), now)
         .map_err(|distrust| RunError::NoApprover(distrust.to_string()))?;
     let name = keys.get(&key.id()).map(|key| key.name.clone()).unwrap_or_default();
@@ -71,9 +76,13 @@ pub async fn speak(
             if asks.deadline < now {
                 return Err(RunError::AskedInVain { trajectory, step: (*step).clone() });
             }
+            let agrees = *verdict == ApprovalVerdict::Approve;
+            if agrees && !heard(asks.channels.split(','), channels, &name) {
+                let (name, asked) = (name.clone(), asks.channels.replace(',', ", "));
+                return Err(RunError::NotAsked { name, asked });
+            }
             // A quorum is of people: another key of somebody who has spoken adds nobody.
             let has_name = |key: &KeyId| keys.get(key).is_some_and(|known| known.name == name);
-            let agrees = *verdict == ApprovalVerdict::Approve;
             if asks.approvers.iter().any(|other| *other == key.id() || agrees && has_name(other)) {
                 return Err(RunError::SpokenTwice(name.clone()));
             }

@@ -121,6 +121,7 @@ pub(crate) fn decide(
     let options = &desk.shared.options;
     let evidence: Vec<Evidence> = draft.view().evidence().cloned().collect();
     let approvals = desk.approvals(draft, &proposal.step, registry.as_deref());
+    let channels = desk.in_force.channels();
     let known = match tool {
         Some(tool) => Some(facts(tool, outside.frozen.clone())),
         None => proposal.tool.delegates().map(handing_over),
@@ -144,6 +145,7 @@ pub(crate) fn decide(
         policy: ask_policies(desk, draft, proposal, effect, (&approvals, &evidence), now),
         evidence: &evidence,
         approvals,
+        channels: &channels,
         registry: registry.as_ref().map(|state| state.registry()),
         account: outside.account.clone(),
         standing: outside.standing.clone(),
@@ -155,12 +157,7 @@ pub(crate) fn decide(
         },
     };
     #[cfg(feature = "sabotage")]
-    let inputs = Inputs {
-        registry: inputs
-            .registry
-            .filter(|_| options.sabotage != Some(crate::Sabotage::IgnoreFreeze)),
-        ..inputs
-    };
+    let inputs = sabotaged(inputs, state, &proposal.step, options.sabotage);
     let judgement = guardian::judge(proposal, state, &inputs)?;
     if let Some(target) = &judgement.quarantine {
         desk.shared
@@ -171,6 +168,26 @@ pub(crate) fn decide(
     let head = registry.as_ref().and_then(|state| state.head());
     let decision = decision(desk, draft, proposal, (judgement, head), now)?;
     Ok(Decided { decision, asking, passes })
+}
+
+/// What is asked of a Guardian that is broken on purpose.
+#[cfg(feature = "sabotage")]
+fn sabotaged<'a>(
+    inputs: Inputs<'a>,
+    state: &gesta_core::state::State,
+    step: &gesta_core::ids::StepId,
+    sabotage: Option<crate::Sabotage>,
+) -> Inputs<'a> {
+    let grant = state.step(step).and_then(|step| step.grant.as_deref());
+    match sabotage {
+        Some(crate::Sabotage::IgnoreFreeze) => Inputs { registry: None, ..inputs },
+        Some(crate::Sabotage::IgnoreRevocation) => Inputs { writ_chain: &[], ..inputs },
+        Some(crate::Sabotage::IgnoreExpiry) => {
+            let now = grant.map_or(inputs.now, |grant| inputs.now.min(grant.expires));
+            Inputs { now, ..inputs }
+        }
+        _ => inputs,
+    }
 }
 
 /// The verdict as it is signed, with the head of the registry that it was reached on.

@@ -382,8 +382,7 @@ impl Desk {
         registry: Option<&State>,
     ) -> Vec<String> {
         let state = draft.state();
-        let grant = state.step(step).and_then(|step| step.grant.as_deref());
-        let (Some(grant), Some(registry)) = (grant, registry) else { return Vec::new() };
+        let Some(registry) = registry else { return Vec::new() };
         let keys = registry.registry().keys();
         let name = |(at, statement): &Spoken| {
             let doc = statement.doc();
@@ -391,14 +390,11 @@ impl Desk {
             if self.shared.options.sabotage == Some(crate::Sabotage::TrustAnyApprover) {
                 return Some(doc.key.to_string());
             }
-            let counts = doc.pending == grant.pending
-                && doc.verdict == ApprovalVerdict::Approve
-                && statement.verifies()
+            let counts = statement.verifies()
                 && keys.check(doc.key, &[Role::Approver], state.tenant(), *at).is_ok();
             keys.get(&doc.key).filter(|_| counts).map(|key| key.name.clone())
         };
-        let names: BTreeSet<String> =
-            draft.view().spoken_of(step).iter().filter_map(name).collect();
+        let names: BTreeSet<String> = agreed(draft, step).filter_map(name).collect();
         names.into_iter().collect()
     }
 
@@ -567,6 +563,22 @@ impl Desk {
         })
         .map(Some)
     }
+}
+
+/// Whose keys have approved the step's proposal, and when each did.
+pub(crate) fn approved_by(draft: &Draft<Facts>, step: &StepId) -> Vec<(KeyId, UnixMs)> {
+    agreed(draft, step).map(|(at, statement)| (statement.doc().key, *at)).collect()
+}
+
+/// What was said for the call that the step has the chain's consent to.
+fn agreed<'a>(draft: &'a Draft<Facts>, step: &'a StepId) -> impl Iterator<Item = &'a Spoken> {
+    let grant = draft.state().step(step).and_then(|step| step.grant.as_deref());
+    let spoken = grant.map(|_| draft.view().spoken_of(step)).into_iter().flatten();
+    spoken.filter(move |(_, statement)| {
+        let doc = statement.doc();
+        doc.verdict == ApprovalVerdict::Approve
+            && grant.is_some_and(|grant| grant.pending == doc.pending)
+    })
 }
 
 /// An error as data.

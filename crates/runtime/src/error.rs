@@ -87,6 +87,16 @@ pub enum RunError {
     /// A key that may not approve.
     #[error("this key may not approve: {0}")]
     NoApprover(String),
+    /// Somebody who is not asked.
+    #[error(
+        "`{name}` is not asked: only who is bound to {asked} counts here; `gesta policy show` lists who is"
+    )]
+    NotAsked {
+        /// Who spoke.
+        name: String,
+        /// The channels that are asked.
+        asked: String,
+    },
     /// Nobody is asked.
     #[error(
         "step `{step}` of {trajectory} waits for no approval; `gesta approvals` lists what does"

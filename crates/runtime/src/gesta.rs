@@ -242,10 +242,10 @@ impl Gesta {
             _ => return Err(RunError::NothingAsked { trajectory: job, step: step.clone() }),
         };
         let registry = Chain::load(Arc::clone(&self.home.store), self.home.registry).await?;
-        let keys = registry.state().registry().keys();
         let (now, note) = (now(), None);
         let word = Word { step, pending, verdict, expires: now.plus(DAY_MS), note };
-        approvals::speak(&self.home.store, job, &word, (keys, &self.keys.owner), now).await
+        approvals::speak(&self.home.store, job, &word, (registry.state(), &self.keys.owner), now)
+            .await
     }
 
     /// Sends a signal to a job that waits for `key`, or will. The same `id` twice is the same signal; false

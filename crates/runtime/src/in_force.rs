@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gesta_core::digest::Digest;
 use gesta_core::document::Environment;
-use gesta_core::policy::{Answer, Query};
+use gesta_core::policy::{Answer, Channels, Query};
 use gesta_core::state::State;
 use gesta_policy::{PolicyDocument, PolicySet};
 use gesta_store::Store;
@@ -61,6 +61,15 @@ pub async fn policies(
     compiled(&document)
 }
 
+/// Whose word counts on which channel, by what is published.
+pub async fn channels(store: &dyn Store, registry: &State) -> Result<Channels, RunError> {
+    let Some(digest) = registry.registry().policy() else { return Ok(Channels::new()) };
+    let bytes = store.blob(digest).await?;
+    let missing = || RunError::Policy(format!("the content of {digest} is not in the store"));
+    let document = PolicyDocument::parse(&bytes.ok_or_else(missing)?);
+    Ok(document.map_err(|error| RunError::Policy(error.to_string()))?.channels)
+}
+
 /// Which policy set is in force: the registry's, or what stands for none.
 pub(crate) async fn policy_digest(
     store: &dyn Store,
@@ -103,6 +112,11 @@ impl InForce {
         policies: Result<Arc<PolicySet>, String>,
     ) -> Result<Self, RunError> {
         Ok(Self { digest: environment.digest()?, environment, policies })
+    }
+
+    /// Whose word counts on which channel. Policies that cannot be understood let nothing happen anyway.
+    pub(crate) fn channels(&self) -> Channels {
+        self.policies.as_ref().map(|policies| policies.channels().clone()).unwrap_or_default()
     }
 
     /// What the policies say.

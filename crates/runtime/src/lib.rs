@@ -65,12 +65,12 @@ pub use error::RunError;
 pub use facts::{Descent, Facts, Point, STARTS};
 pub use gesta::Gesta;
 pub use home::{Belongings, Home, Order, Outcome};
-pub use in_force::policies;
+pub use in_force::{channels, policies};
 pub use job_files::JobFiles;
 pub use options::Options;
 pub use presence::alive;
 pub use proofs::Prover;
-pub use rules::{Foreseen, delta_of, foreseen};
+pub use rules::{Foreseen, delta_of, foreseen, preconditions};
 pub use runner::Left;
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;

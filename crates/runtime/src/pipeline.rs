@@ -24,7 +24,7 @@ use gesta_core::entry::Body;
 use gesta_core::guardian::{self, Judgement};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
-use gesta_core::keys::Sign as _;
+use gesta_core::keys::{KeyId, Sign as _};
 use gesta_core::policy::Asking;
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::{AdmitError, Status};
@@ -38,7 +38,7 @@ use crate::clock::millis;
 use crate::closing;
 use crate::cut;
 use crate::decide::{Decided, Outside, Taken, decide, decision, gather};
-use crate::desk::{Desk, Opened, failing};
+use crate::desk::{Desk, Opened, approved_by, failing};
 use crate::effects;
 use crate::error::RunError;
 use crate::examine::examine;
@@ -84,6 +84,8 @@ pub(crate) struct Prepared {
     pass: Option<Pass>,
     /// Why it is not sent: it may have been, before the store was restored.
     sent_before: Option<Failing>,
+    /// Whose approval it rests on, and from when.
+    approved_by: Vec<(KeyId, UnixMs)>,
 }
 
 impl Prepared {
@@ -221,6 +223,7 @@ impl Prepared {
             hold: None,
             pass: None,
             sent_before: None,
+            approved_by: self.approved_by.clone(),
         }))
     }
 }
@@ -261,6 +264,7 @@ pub(crate) fn open(
     let permit = permit(desk, draft, &proposal, &decision, tool, until, now)?;
     let (facts, by) = (draft.view(), permit.doc().dispatch_by);
     let sent_before = restored::may_have_happened(facts, draft.state(), tool, step, by);
+    let approved_by = approved_by(draft, step);
 
     // 5. start.
     let generation = permit.doc().generation;
@@ -292,6 +296,7 @@ pub(crate) fn open(
         hold,
         pass,
         sent_before,
+        approved_by,
     })))
 }
 
@@ -551,8 +556,14 @@ fn gate(desk: &Desk, prepared: &Prepared) -> Result<(), Failing> {
     }
     let registry = shared.registry();
     let changed = shared.catalogue.get(&proposal.tool).and_then(Tool::frozen);
-    match desk.frozen(&proposal.tool, registry.as_deref()).or(changed) {
-        Some(frozen) => Err(failing(closing::GATE_FROZEN, frozen)),
+    if let Some(frozen) = desk.frozen(&proposal.tool, registry.as_deref()).or(changed) {
+        return Err(failing(closing::GATE_FROZEN, frozen));
+    }
+    match registry.as_deref().filter(|state| state.head() != decision.doc().registry) {
+        Some(registry) => desk
+            .authorised(&prepared.approved_by, registry)
+            .map_err(|why| failing("gate_authority", &why)),
+        // What the decision rests on is what is known.
         None => Ok(()),
     }
 }

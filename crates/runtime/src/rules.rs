@@ -212,6 +212,15 @@ pub struct Foreseen {
     pub retracted: bool,
 }
 
+/// What a tool demands of the world before a call, each with what became of it.
+pub fn preconditions(
+    manifest: &Manifest,
+    args: &Canon,
+    world: &World,
+) -> Vec<(String, Result<bool, String>)> {
+    Rules::of(manifest).unwrap_or_default().preconditions(args, world)
+}
+
 /// What a call would change in the world, as its tool declares it and its arguments tell.
 pub fn foreseen(manifest: &Manifest, args: &Canon, world: &World) -> Vec<Foreseen> {
     let vars = [("args", args)];

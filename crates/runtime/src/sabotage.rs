@@ -20,6 +20,10 @@ pub enum Sabotage {
     TrustAnyApprover,
     /// What the registry freezes goes on.
     IgnoreFreeze,
+    /// What the registry has revoked goes on.
+    IgnoreRevocation,
+    /// Consent never runs out.
+    IgnoreExpiry,
     /// What earlier attempts left outside is used without looking.
     TrustTheWorld,
     /// A child's result says that it used nothing.

@@ -48,7 +48,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let tools = Session::find_workspace()?.map(|workspace| Toolbox::of(&workspace)).transpose()?;
     let catalogue = tools.as_ref().map(|tools| &tools.catalogue);
     let registry = Registry::open(session, &store)?;
-    let known = (catalogue, registry.keys());
+    let known = (catalogue, registry.whole());
     let mut asked = session.wait(approvals::list(&store, trajectory, known))?;
     if let Some(channel) = &arguments.channel {
         asked.retain(|asked| asked.channels.contains(channel));

@@ -7,7 +7,6 @@ use clap::Args;
 use gesta_core::document::ApprovalVerdict;
 use gesta_core::ids::StepId;
 use gesta_core::keys::PrivateKey;
-use gesta_core::trust::Keyring;
 use gesta_runtime::approvals::{Heard, Word, speak};
 use gesta_runtime::authority::OWNER;
 use gesta_runtime::duration::DurationMs;
@@ -93,7 +92,7 @@ fn say(
     let store = session.store()?;
     let registry = Registry::open(session, &store)?;
     let key = signer(which)?;
-    let mut asked = find(session, &store, registry.keys(), &which.what)?;
+    let mut asked = find(session, &store, &registry, &which.what)?;
     let sight = Sight::of(session, &store, asked.trajectory, which.reveal)?;
     super::approvals::see(&sight, &mut asked, session.out.is_json())?;
     if !session.out.is_json() {
@@ -107,7 +106,7 @@ fn say(
         expires: now.plus(valid.ms()),
         note: which.note.clone(),
     };
-    let speaking = speak(&store, asked.trajectory, &word, (registry.keys(), &key), now);
+    let speaking = speak(&store, asked.trajectory, &word, (registry.whole(), &key), now);
     let Heard { entry, missing } = session.wait(speaking)?;
     let (trajectory, step) = (asked.trajectory, &asked.step);
     if session.out.is_json() {
@@ -149,7 +148,7 @@ fn signer(which: &Which) -> Result<PrivateKey> {
 fn find(
     session: &Session,
     store: &std::sync::Arc<dyn gesta_store::Store>,
-    keys: &Keyring,
+    registry: &Registry,
     what: &str,
 ) -> Result<Asked> {
     let (id, step) = match what.split_once('/') {
@@ -159,7 +158,8 @@ fn find(
     let trajectory = session.wait(reference::trajectory(store, id))?;
     let tools = Session::find_workspace()?.map(|workspace| Toolbox::of(&workspace)).transpose()?;
     let catalogue = tools.as_ref().map(|tools| &tools.catalogue);
-    let mut asked = session.wait(approvals::list(store, Some(trajectory), (catalogue, keys)))?;
+    let known = (catalogue, registry.whole());
+    let mut asked = session.wait(approvals::list(store, Some(trajectory), known))?;
     asked.retain(|asked| step.as_ref().is_none_or(|step| *step == asked.step));
     match (asked.pop(), asked.pop()) {
         (Some(asked), None) => Ok(asked),

@@ -1,25 +1,23 @@
 //! `gesta run --dry-run`: what the Guardian would say to every call whose arguments can be known
 //! beforehand. Nothing is called, and nothing is written.
 
+mod judged;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
-use gesta_core::amounts::Amounts;
 use gesta_core::body::{Mandate, Proposal, Purpose, Root, step_seed};
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, Seed, WritId};
 use gesta_core::document::{Reason, Verdict};
 use gesta_core::entry::{Author, Body};
-use gesta_core::guardian::{self, Inputs, ToolFacts};
+use gesta_core::guardian;
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
-use gesta_core::policy::{Answer, Query};
-use gesta_core::repeat::Repeats;
 use gesta_core::signed::Signed;
 use gesta_core::state::{Admission, State};
-use gesta_core::temporal::{Grade, Pace, Whose};
 use gesta_core::time::UnixMs;
 use gesta_core::trust::Role;
 use gesta_core::writ::Writ;
@@ -27,11 +25,11 @@ use gesta_policy::PolicySet;
 use gesta_runtime::COMPILER;
 use gesta_runtime::authority::{self, OWNER};
 use gesta_runtime::job::{CallSpec, EvalError, Expr, Results, Scope, Spec, StepResult, Work};
-use gesta_runtime::tools::Tool;
 use gesta_store::Chain;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use self::judged::Used;
 use super::{check, init};
 use crate::entropy;
 use crate::escape::visible;
@@ -66,13 +64,6 @@ impl Foreseen {
     fn new(step: &StepId, tool: Option<ToolName>, what: &'static str, note: String) -> Self {
         Self { step: step.clone(), tool, what, args: None, reason: None, note }
     }
-}
-
-/// What the calls before would have used.
-#[derive(Default)]
-struct Used {
-    amounts: Amounts,
-    calls: u64,
 }
 
 pub(super) fn run(session: &mut Session, arguments: &JobArguments) -> Result<u8> {
@@ -254,7 +245,19 @@ impl<'a> Preview<'a> {
         let missing = missing(spec, eval.known);
         if !missing.is_empty() {
             let note = missing.into_iter().collect::<Vec<_>>().join(", ");
-            return Ok((vec![plain("depends", format!("on {note}"))], None));
+            let certain =
+                spec.call().map(|call| self.certain(eval.step, call, used)).transpose()?;
+            let told = match certain {
+                None => plain("depends", format!("on {note}")),
+                Some(Ok(certain)) => plain("depends", format!("on {note}; {certain}")),
+                Some(Err((reason, why))) => {
+                    let refused = Foreseen { reason: Some(reason), ..plain("deny", why) };
+                    // With a condition, or over a list, it may be that nothing is called.
+                    let called = spec.when.is_none() && matches!(spec.work, Work::Call(_));
+                    Foreseen { what: if called { "deny" } else { "depends" }, ..refused }
+                }
+            };
+            return Ok((vec![told], None));
         }
         let when = spec.when.as_ref().map(|when| eval.scope(None, |scope| when.test(scope)));
         match when {
@@ -347,8 +350,9 @@ impl<'a> Preview<'a> {
         };
         let proposal = Proposal { args: args.clone(), step: step.clone(), tool: call.tool.clone() };
         let reserve = tool.map(|tool| tool.manifest().cost).unwrap_or_default();
-        let inputs = self.inputs(&proposal, tool, used.calls);
-        let judgement = guardian::judge(&proposal, &self.state, &inputs)?;
+        let (judgement, depends) = self.judged(&proposal, tool, used)?;
+        let called = tool.filter(|_| judgement.verdict != Verdict::Deny);
+        called.into_iter().for_each(|tool| used.may_call(tool));
         // The state does not move on here, so what the steps before would use is counted beside it.
         let over = self.writ.budget.exceeded_by(&used.amounts.plus(reserve));
         foreseen.args = Some(args);
@@ -358,7 +362,10 @@ impl<'a> Preview<'a> {
                 used.calls += 1;
                 ("allow", None)
             }
-            (Verdict::Allow, Some(_)) => ("deny", Some(Reason::BudgetExhausted)),
+            (Verdict::Allow, Some(over)) => {
+                foreseen.note = format!("the budget `{over}` does not reach");
+                ("deny", Some(Reason::BudgetExhausted))
+            }
             (Verdict::Deny, _) => ("deny", judgement.reason),
             (Verdict::Escalate, _) => ("escalate", None),
         };
@@ -367,69 +374,13 @@ impl<'a> Preview<'a> {
                 asking.channels.iter().map(|channel| channel.as_str()).collect();
             foreseen.note = format!("asks {}: {}", channels.join(", "), asking.reason);
         }
-        let last = judgement.trace.last().filter(|_| judgement.verdict == Verdict::Deny);
-        if let Some((stage, found)) =
-            last.and_then(|last| Some((&last.stage, last.found.as_ref()?)))
-        {
-            foreseen.note = format!("{stage} {found}");
+        if let Some(why) = guardian::refused(judgement.reason, &judgement.trace) {
+            foreseen.note = why;
+        }
+        if let Some(on) = depends {
+            (foreseen.what, foreseen.reason, foreseen.note) = ("depends", None, format!("on {on}"));
         }
         Ok(foreseen)
-    }
-
-    /// What the policies would say.
-    fn asked(&self, proposal: &Proposal, tool: Option<&Tool>) -> Result<Answer, String> {
-        let tool = tool.ok_or_else(|| "there is no such tool".to_owned())?;
-        let spent = self.state.spent().plus(self.state.reserved());
-        Ok(self.policies.answer(&Query {
-            principal: &self.writ.principal,
-            tenant: &self.writ.tenant,
-            tool: &proposal.tool,
-            effect: tool.manifest().effect,
-            args: &proposal.args,
-            now: self.now,
-            tries: 0,
-            spent,
-            left: self.writ.budget.left(&spent),
-            approvals: Vec::new(),
-            evidence: &[],
-        }))
-    }
-
-    fn inputs(&self, proposal: &Proposal, tool: Option<&Tool>, calls: u64) -> Inputs<'_> {
-        let mismatches = tool.map(|tool| tool.check_committed(&proposal.args)).unwrap_or_default();
-        Inputs {
-            now: self.now,
-            tool: tool.map(|tool| ToolFacts {
-                effect: tool.manifest().effect,
-                reserve: tool.manifest().cost,
-                frozen: tool.frozen().map(str::to_owned),
-            }),
-            writ: self.writ_holds.clone(),
-            writ_chain: &self.writ_chain,
-            mismatches: mismatches.iter().map(ToString::to_string).collect(),
-            preconditions: Vec::new(),
-            policy: self.asked(proposal, tool),
-            evidence: &[],
-            approvals: Vec::new(),
-            registry: self.registry.as_ref().map(State::registry),
-            // What a tenant or a standing writ has left is the store's to say, at the time.
-            account: None,
-            standing: Vec::new(),
-            pace: self
-                .options
-                .temporal
-                .trajectory
-                .iter()
-                // What only waits is no refusal.
-                .filter(|rule| rule.then != Grade::Throttle)
-                .map(|rule| {
-                    let whose = Whose::Trajectory;
-                    Pace { free_at: None, in_window: calls, rule: *rule, whose }
-                })
-                .collect(),
-            max_args_bytes: self.options.max_args_bytes,
-            repeats: Repeats::default(),
-        }
     }
 }
 

@@ -156,9 +156,10 @@ fn found_policy(
     if session.wait(policies::published(store, config.registry))?.is_some() {
         return Ok(());
     }
-    let PolicySettings { files, roles } = &config.policy;
+    let PolicySettings { files, channels, roles } = &config.policy;
     let texts = policies::read(directory, files)?;
-    let document = PolicyDocument::new(texts, roles.clone(), BTreeMap::new());
+    let document =
+        PolicyDocument::new(texts, roles.clone(), BTreeMap::new()).with_channels(channels.clone());
     if PolicySet::compile(&document).is_ok() {
         session.wait(policies::publish(store, config.registry, &document, owner))?;
     }

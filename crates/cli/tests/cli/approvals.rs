@@ -143,3 +143,73 @@ fn an_approval_is_no_way_around_what_was_decided_since() {
     assert!(failed.out.contains("the year is over"), "{}", failed.out);
     assert_eq!(paid(&world), 0);
 }
+
+/// Names are bound to the channel: whoever else may approve is told that they are not asked, and what they
+/// put into the chain by other means does not count. They may still say no.
+#[test]
+fn whoever_is_not_asked_does_not_count() {
+    let world = world();
+    world.gesta(&["keys", "add", "intern", "--roles", "approver"]).ok();
+    let config = world.read("gesta.toml");
+    let bound = "files = [\"policy.cedar\"]\n[policy.channels]\nfinance = [\"alice\", \"bob\"]\n";
+    world.write("gesta.toml", &config.replace("files = [\"policy.cedar\"]\n", bound));
+    world.gesta(&["policy", "publish"]).ok();
+    let shown = world.gesta(&["policy", "show"]).ok();
+    assert!(shown.contains("  channel finance: alice, bob\n"), "{shown}");
+
+    let id = asked(&world, "5000");
+    let refused = world.gesta(&["approve", &id, "--as", "intern"]).expect(1);
+    assert!(refused.err.contains("`intern` is not asked"), "{}", refused.err);
+    world.gesta(&["approve", &id, "--as", "alice"]).ok();
+    world.gesta(&["approve", &id, "--as", "bob"]).ok();
+    world.gesta(&["resume", &id]).ok();
+    assert_eq!(paid(&world), 1);
+    world.gesta(&["verify"]).ok();
+    world.gesta(&["replay", &id]).ok();
+
+    let other = asked(&world, "6000");
+    world.gesta(&["deny", &other, "--as", "intern"]).ok();
+    world.gesta(&["resume", &other]).expect(10);
+    assert_eq!(paid(&world), 1);
+}
+
+/// An approval from before the names were bound does not count any more: it is asked again.
+#[test]
+fn names_that_are_bound_later_count_at_the_decision() {
+    let world = world();
+    world.gesta(&["keys", "add", "intern", "--roles", "approver"]).ok();
+    let id = asked(&world, "5000");
+    world.gesta(&["approve", &id, "--as", "intern"]).ok();
+    let config = world.read("gesta.toml");
+    let bound = "files = [\"policy.cedar\"]\n[policy.channels]\nfinance = [\"alice\", \"bob\"]\n";
+    world.write("gesta.toml", &config.replace("files = [\"policy.cedar\"]\n", bound));
+    world.gesta(&["policy", "publish"]).ok();
+    let approved = world.gesta(&["approvals", "--json"]).json_lines()[0]["approved"].clone();
+    assert_eq!(approved, serde_json::json!([]));
+    world.gesta(&["approve", &id, "--as", "alice"]).ok();
+    let mut worker = world.start(&["worker"]);
+    worker.says("asks finance");
+    worker.signal(rustix::process::Signal::TERM);
+    worker.ends();
+    assert_eq!(paid(&world), 0);
+    assert_eq!(world.bodies(&id, "pending_approval").len(), 2);
+    // What asks again names its policy all the same, beside the one who has agreed.
+    let again = world.gesta(&["approvals", "--json"]).json_lines().remove(0);
+    assert_eq!(again["policies"][0]["id"], "large");
+    world.gesta(&["replay", &id]).ok();
+}
+
+/// Two must agree, and one is bound: nobody could ever.
+#[test]
+fn a_channel_with_too_few_names_is_a_mistake() {
+    let world = world();
+    let config = world.read("gesta.toml");
+    let bound = "files = [\"policy.cedar\"]\n[policy.channels]\nfinance = [\"alice\"]\nfinanze = [\"bob\"]\n";
+    world.write("gesta.toml", &config.replace("files = [\"policy.cedar\"]\n", bound));
+    let wrong = world.gesta(&["policy", "check"]).expect(2);
+    assert!(wrong.out.contains("2 must agree, and 1 are bound"), "{}", wrong.out);
+    let bound = bound.replace("[\"alice\"]", "[\"alice\", \"bob\"]");
+    world.write("gesta.toml", &config.replace("files = [\"policy.cedar\"]\n", &bound));
+    let sound = world.gesta(&["policy", "check"]).expect(0);
+    assert!(sound.err.contains("no policy asks on the channel `finanze`"), "{}", sound.err);
+}

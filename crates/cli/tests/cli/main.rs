@@ -22,6 +22,7 @@ mod diff;
 mod doctor;
 mod embedded;
 mod errors;
+mod explain;
 mod export;
 mod forensics;
 mod forged;

@@ -6,12 +6,25 @@ use crate::world::World;
 fn world() -> World {
     let world = World::with_example("payments");
     world.gesta(&["init"]).ok();
-    let settings = world.read("gesta.toml") + &world.read("temporal.toml");
+    let settings = world.read("gesta.toml") + &world.read("settings.toml");
     world.write("gesta.toml", &settings);
-    for name in ["alice", "bob"] {
+    for name in ["alice", "bob", "intern"] {
         world.gesta(&["keys", "add", name, "--roles", "approver"]).ok();
     }
     world
+}
+
+/// Right after the setup, before any job has taken up the tools that lie there.
+#[test]
+fn the_policy_can_be_checked_before_anything_has_run() {
+    let world = world();
+    let checked = world.gesta(&["policy", "check"]).ok();
+    assert!(checked.starts_with("sound: 5 policies for 1 tool, "), "{checked}");
+    let schema = world.gesta(&["policy", "schema"]).ok();
+    assert!(schema.contains("payments.pay"), "{schema}");
+    world.gesta(&["policy", "publish"]).ok();
+    world.gesta(&["run", "pay.yaml", "--input", "to=ada", "--input", "cents=4000"]).ok();
+    assert_eq!(world.files("outside"), 1);
 }
 
 /// Runs a payment until it waits for somebody, and leaves it waiting.
@@ -46,6 +59,8 @@ fn a_small_payment_runs_by_itself_and_too_large_a_one_is_refused() {
 fn larger_ones_wait_for_one_or_two_of_finance() {
     let world = world();
     let job = waiting(&world, "30000");
+    let intern = world.gesta(&["approve", &job, "--as", "intern"]).expect(1);
+    assert!(intern.err.contains("`intern` is not asked"), "{}", intern.err);
     world.gesta(&["approve", &job, "--as", "alice"]).ok();
     world.gesta(&["resume", &job]).ok();
     assert_eq!(world.files("outside"), 1);
@@ -63,7 +78,9 @@ fn larger_ones_wait_for_one_or_two_of_finance() {
 #[test]
 fn a_child_cannot_exceed_what_was_carved_out_for_it() {
     let world = world();
-    world.gesta(&["run", "payday.yaml"]).ok();
+    let ran = world.gesta(&["run", "payday.yaml"]).ok();
+    assert!(ran.contains("did nothing to the outside by itself\n"), "{ran}");
+    assert!(ran.contains("its children made 2 calls to the outside"), "{ran}");
     assert_eq!(world.files("outside"), 2);
     let parent =
         world.jobs().into_iter().find(|id| world.kinds(id).contains(&"delegation".to_owned()));

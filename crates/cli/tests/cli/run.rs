@@ -357,3 +357,52 @@ fn a_result_whose_changes_cannot_be_told_is_kept() {
         world.gesta(&["replay", &id]).ok();
     }
 }
+
+/// What a dry run says of each step: its verdict, and the rest of the line.
+fn foreseen(world: &World, job: &str) -> Vec<(String, String, String)> {
+    world.write("job.yaml", job);
+    let told = world.gesta(&["run", "job.yaml", "--dry-run", "--json"]).json();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let steps = told["steps"].as_array().unwrap().iter();
+    steps.map(|step| (text(&step["what"]), text(&step["reason"]), text(&step["note"]))).collect()
+}
+
+/// Evidence and preconditions are about what the steps before will have done.
+#[test]
+fn a_dry_run_says_what_depends_on_the_steps_before() {
+    let world = World::with_tools(
+        "[tools.look]\neffect = \"read\"\nchanges = [{ type = \"order\", id = \"'7'\" }]\n\
+         driver.process = { command = [\"true\"] }\n\
+         [tools.pay]\neffect = \"external\"\ndriver.process = { command = [\"true\"] }\n\
+         [tools.ship]\neffect = \"write\"\npreconditions = [\"'7' in world.order\"]\n\
+         driver.process = { command = [\"true\"] }\n",
+    );
+    let policy = "@id(\"rest\") permit (principal, action, resource) when { resource != Tool::\"pay\" };\n\
+         @id(\"paying\") @requires(\"order by look\") permit (principal, action in Action::\"tool:pay\", resource);\n";
+    world.write("policy.cedar", policy);
+    world.gesta(&["policy", "publish"]).ok();
+    let row = |what: &str, reason: &str, note: &str| {
+        (what.to_owned(), reason.to_owned(), note.to_owned())
+    };
+
+    let alone = "job: one\nsteps:\n  - { id: pay, tool: pay }\n  - { id: ship, tool: ship }\n";
+    let missing = "it must be committed first, and is not: a `order` by `look`";
+    let demands = "the world is not as the tool demands: `'7' in world.order` ";
+    let told = foreseen(&world, alone);
+    assert_eq!(told[0], row("deny", "missing_requirement", missing));
+    assert_eq!((told[1].0.as_str(), told[1].1.as_str()), ("deny", "precondition_failed"));
+    assert!(told[1].2.starts_with(demands), "{told:?}");
+
+    let after = "job: one\nsteps:\n  - { id: look, tool: look }\n  - { id: pay, tool: pay, needs: [look] }\n  - { id: ship, tool: ship, needs: [look] }\n";
+    let told = foreseen(&world, after);
+    assert_eq!(told[0], row("allow", "", ""));
+    assert_eq!(told[1], row("depends", "", "on what the steps before it will have committed"));
+    assert_eq!(told[2], row("depends", "", "on what the world is then: `'7' in world.order`"));
+
+    let of = "job: one\nsteps:\n  - { id: look, tool: look }\n  - { id: ship, tool: ship, args: { it: '${steps.look.result}' } }\n";
+    let certain = "on `look`; the writ covers the tool and its effect `write`";
+    assert_eq!(foreseen(&world, of)[1], row("depends", "", certain));
+    world.gesta(&["freeze", "tool", "ship"]).ok();
+    let told = foreseen(&world, of);
+    assert_eq!(told[1], row("deny", "tool_frozen", "whatever its arguments: the tool is frozen"));
+}

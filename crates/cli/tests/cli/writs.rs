@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::world::World;
 
@@ -257,4 +257,79 @@ fn a_doubt_stays_a_doubt_when_the_writ_has_expired() {
             std::thread::yield_now();
         }
     });
+}
+
+/// A worker stands still between the append of `started` and the gate, something is revoked, and the worker
+/// goes on: it sends nothing, and its record says why. What it says next.
+#[cfg(feature = "cuts")]
+#[track_caller]
+fn seen_at_the_gate(world: &World, revoke: &[&str], says: &str) -> Value {
+    let mut worker = world.start_with(&["worker"], &[("GESTA_CUT", "after_start:stop")]);
+    worker.stands_still();
+    world.gesta(revoke).ok();
+    worker.signal(Signal::CONT);
+    worker.says(says);
+    worker.signal(Signal::TERM);
+    worker.ends();
+    assert_eq!(paid(world), 0);
+    let failed = world.bodies(&world.job(), "failure").remove(0);
+    let told = (&failed["error"]["code"], &failed["dispatched"], &failed["certainty"]);
+    let expected = (&json!("gate_authority"), &json!(false), &json!("did_not_happen"));
+    assert_eq!(told, expected, "{failed}");
+    failed
+}
+
+/// The writ above the job's own is revoked.
+#[cfg(feature = "cuts")]
+#[test]
+fn a_revoked_writ_is_seen_at_the_gate() {
+    let world = scene(PAY);
+    issue(&world, &["--tools", "*"]);
+    world.gesta(&["writ", "attenuate", "w.json", "-o", "n.json"]).ok();
+    world.gesta(&["submit", "job.yaml", "--writ", "n.json"]).ok();
+    let failed = seen_at_the_gate(&world, &["writ", "revoke", "w.json"], ": failed");
+    assert!(failed["error"]["message"].as_str().unwrap().contains("was revoked"), "{failed}");
+    // It was decided again, and the Guardian knows it as well.
+    assert_eq!(refusal(&world)["stage"], "authority");
+    world.gesta(&["verify"]).ok();
+}
+
+/// One of the worker's own keys is revoked: it sends nothing and takes no more work. Another one does.
+#[cfg(feature = "cuts")]
+#[test]
+fn a_revoked_key_of_the_worker_is_seen_at_the_gate() {
+    let world = scene(PAY);
+    let config = world.read("gesta.toml");
+    let keys = "[worker]\nkeys = { guardian = \"judge\" }\n";
+    world.write("gesta.toml", &config.replace("[worker]\n", keys));
+    world.gesta(&["keys", "add", "judge", "--roles", "guardian"]).ok();
+    world.gesta(&["submit", "job.yaml"]).ok();
+    let failed = seen_at_the_gate(&world, &["keys", "revoke", "judge"], "takes no work");
+    assert!(failed["error"]["message"].as_str().unwrap().contains("was revoked"), "{failed}");
+    world.write("gesta.toml", &config);
+    let mut other = world.start(&["worker"]);
+    other.says(": completed");
+    assert_eq!(paid(&world), 1);
+}
+
+/// Somebody approved, and the key that did is revoked: the call is asked for again.
+#[cfg(feature = "cuts")]
+#[test]
+fn a_revoked_approver_is_seen_at_the_gate() {
+    let world = scene(PAY);
+    world.write(
+        "policy.cedar",
+        "@id(\"ask\") permit (principal, action in Action::\"call\", resource);\n",
+    );
+    world.gesta(&["policy", "publish"]).ok();
+    world.gesta(&["keys", "add", "alice", "--roles", "approver"]).ok();
+    world.gesta(&["submit", "job.yaml"]).ok();
+    let mut first = world.start(&["worker"]);
+    first.says("asks operators");
+    first.signal(Signal::TERM);
+    first.ends();
+    world.gesta(&["approve", &world.job(), "--key", "alice"]).ok();
+    let failed = seen_at_the_gate(&world, &["keys", "revoke", "alice"], "asks operators");
+    assert!(failed["error"]["message"].as_str().unwrap().contains("an approval"), "{failed}");
+    assert_eq!(world.bodies(&world.job(), "pending_approval").len(), 2);
 }

@@ -122,6 +122,8 @@ impl Admission {
 fn notice(state: &State, parked: &[Parked], entry: &Entry) -> Option<Notice> {
     #[derive(Serialize)]
     struct Data<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        channels: Option<Vec<&'a str>>,
         note: &'a str,
         seq: u64,
         step: Option<&'a StepId>,
@@ -146,7 +148,9 @@ fn notice(state: &State, parked: &[Parked], entry: &Entry) -> Option<Notice> {
         Some((FreezeTarget::Tenant(tenant), _)) => Some(tenant),
         _ => state.tenant(),
     };
+    let asks = row.filter(|row| row.on == ParkedOn::Approval).and_then(|row| row.key.as_ref());
     let data = Data {
+        channels: asks.map(|channels| channels.split(',').collect()),
         note: quarantined.as_ref().map_or(note, |(_, note)| note),
         seq: entry.seq(),
         step: body.step(),

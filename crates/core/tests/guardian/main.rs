@@ -2,6 +2,8 @@
 //! ever allowed.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod outside;
+mod table;
 mod told;
 
 use gesta_core::amounts::{Amounts, Budget};
@@ -11,7 +13,7 @@ use gesta_core::document::{FreezeTarget, Reason, RegistryItem, Verdict};
 use gesta_core::guardian::{Allowance, Hold, Inputs, Judgement, Standing, ToolFacts, judge};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
-use gesta_core::policy::{Answer, Asking, Evidence, Requirement, Ruling};
+use gesta_core::policy::{Answer, Asking, Channels, Evidence, Requirement, Ruling};
 use gesta_core::repeat::{self, Fate, Repeat, Repeats};
 use gesta_core::sample::{Cast, EPOCH, author};
 use gesta_core::signed::Signed;
@@ -19,7 +21,6 @@ use gesta_core::state::{Act, State};
 use gesta_core::temporal::{Grade, Pace, Rule, Whose};
 use gesta_core::time::{Day, UnixMs};
 use gesta_core::writ::{Effect, Writ};
-use proptest::prelude::*;
 
 const ID: TrajectoryId = TrajectoryId::from_bytes([7; 16]);
 const REGISTRY: TrajectoryId = TrajectoryId::from_bytes([8; 16]);
@@ -72,6 +73,9 @@ fn answer(call: bool, unattended: bool) -> Answer {
     }
 }
 
+/// No channel has names of its own.
+static EVERYONE: Channels = Channels::new();
+
 /// Inputs under which everything is allowed.
 fn inputs(writs: &[WritId]) -> Inputs<'_> {
     Inputs {
@@ -88,6 +92,7 @@ fn inputs(writs: &[WritId]) -> Inputs<'_> {
         policy: Ok(answer(true, true)),
         evidence: &[],
         approvals: Vec::new(),
+        channels: &EVERYONE,
         registry: None,
         pace: Vec::new(),
         account: None,
@@ -443,61 +448,5 @@ fn what_a_branch_would_repeat_is_asked_about_in_its_own_stage() {
         let reason = judgement.asking.unwrap().reason;
         assert!(reason.contains("2025-11-16 18:43:03 UTC with the key `gesta-1`"), "{reason}");
         assert!(reason.contains("`ship` of t_08") && reason.contains("may have happened"));
-    }
-}
-
-const EFFECTS: [Effect; 4] = [Effect::Read, Effect::Write, Effect::External, Effect::Irreversible];
-const PATTERNS: [&str; 5] = ["*", "mail*", "mail.send", "pay.*", "pay.refund"];
-const TOOLS: [&str; 4] = ["mail", "mail.send", "pay.refund", "x"];
-
-proptest! {
-    /// Whatever else is said: what is allowed is inside the writ in every dimension, and the state machine
-    /// agrees that the writ allows it.
-    #[test]
-    fn nothing_outside_the_writ_is_allowed(
-        tools in prop::collection::vec(prop::sample::select(&PATTERNS[..]), 0..3),
-        ceiling in prop::sample::select(&EFFECTS[..]),
-        effect in prop::sample::select(&EFFECTS[..]),
-        tool in prop::sample::select(&TOOLS[..]),
-        (from, until, now) in (0_u64..5, 5_u64..10, 0_u64..15),
-        calls in prop::option::of(0_u64..3),
-        reserve in 1_u64..4,
-        signed in any::<bool>(),
-        revoked in prop::option::of(0_usize..2),
-        other in any::<(bool, bool)>(),
-    ) {
-        let (state, writs) = session(|writ| {
-            writ.tools = tools.iter().map(|tool| tool.parse().unwrap()).collect();
-            writ.effect = ceiling;
-            writ.budget = Budget { calls, ..Budget::default() };
-            writ.window.not_after = EPOCH.plus(until);
-        });
-        // The session began at EPOCH; what comes before is outside every window.
-        let now = UnixMs(EPOCH.0 - 5 + now).max(UnixMs(EPOCH.0 - from));
-        let items: Vec<_> =
-            revoked.iter().map(|which| RegistryItem::RevokeWrit(writs[*which])).collect();
-        let says = registry(&items);
-        let proposal = proposal(tool, "{}");
-        let inputs = Inputs {
-            now,
-            tool: Some(ToolFacts {
-                effect,
-                reserve: Amounts { calls: reserve, ..Amounts::default() },
-                frozen: other.0.then(|| "it changed".to_owned()),
-            }),
-            writ: if signed { Ok(()) } else { Err("forged".to_owned()) },
-            registry: Some(says.registry()),
-            mismatches: if other.1 { vec!["/a".to_owned()] } else { Vec::new() },
-            ..inputs(&writs)
-        };
-        let judgement = judge(&proposal, &state, &inputs).unwrap();
-        if judgement.verdict != Verdict::Deny {
-            let (_, writ) = state.writ().unwrap();
-            prop_assert!(writ.allows(&proposal.tool));
-            prop_assert!(effect <= writ.effect);
-            prop_assert!(writ.window.contains(now));
-            prop_assert!(calls.is_none_or(|calls| reserve <= calls));
-            prop_assert!(signed && revoked.is_none());
-        }
     }
 }

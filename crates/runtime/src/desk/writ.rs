@@ -47,6 +47,30 @@ pub(super) fn check_writs(mandate: &Mandate) -> Result<(), String> {
 }
 
 impl Desk {
+    /// Whether a call that was allowed may still be made under a registry that has moved since: the writ and
+    /// those above it, those who approved, and this worker's own keys. If not, why.
+    pub(crate) fn authorised(
+        &self,
+        approved_by: &[(KeyId, UnixMs)],
+        state: &State,
+    ) -> Result<(), String> {
+        #[cfg(feature = "sabotage")]
+        if self.shared.options.sabotage == Some(crate::Sabotage::IgnoreRevocation) {
+            return Ok(());
+        }
+        let registry = state.registry();
+        if let Some(revoked) = self.writ_chain.iter().find(|writ| registry.is_revoked(writ)) {
+            return Err(format!("writ `{revoked}` was revoked"));
+        }
+        self.writ(Some(state))?;
+        let tenant = self.state_at_claim.tenant();
+        for (key, at) in approved_by {
+            let trusted = registry.keys().check(*key, &[Role::Approver], tenant, *at);
+            trusted.map_err(|distrust| format!("an approval does not count: {distrust}"))?;
+        }
+        self.shared.may_sign().map_err(|distrust| distrust.to_string())
+    }
+
     /// Whether the writ counts under this registry, and if not, why.
     pub(crate) fn writ(&self, registry: Option<&State>) -> Result<(), String> {
         self.writ.clone()?;

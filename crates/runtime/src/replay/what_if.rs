@@ -36,11 +36,13 @@ impl WhatIf {
             other.tools = with_rules(Arc::clone(tools))?;
         }
         let shapes = other.tools.0.shapes().map_err(|error| error.to_string())?;
+        let PolicyDocument { policies, roles, channels, .. } = &*recorded.document;
         let (policies, roles) = match &self.policies {
-            Some((policies, roles)) => (policies.clone(), roles.clone()),
-            None => (recorded.document.policies.clone(), recorded.document.roles.clone()),
+            Some((policies, roles)) => (policies, roles),
+            None => (policies, roles),
         };
-        let document = PolicyDocument::new(policies, roles, shapes);
+        let document = PolicyDocument::new(policies.clone(), roles.clone(), shapes)
+            .with_channels(channels.clone());
         let set = compiled(&document).map_err(|error| error.to_string())?;
         let environment = recorded.in_force.environment;
         let in_force =

@@ -7,9 +7,9 @@ use gesta_core::entry::{Author, Body};
 use gesta_core::ids::{StepId, TrajectoryId};
 use gesta_core::keys::PrivateKey;
 use gesta_core::sample::{EPOCH, person};
-use gesta_core::state::Status;
+use gesta_core::state::{State, Status};
 use gesta_core::time::{UnixMs, Window};
-use gesta_core::trust::{Keyring, Role, TrustedKey};
+use gesta_core::trust::{Role, TrustedKey};
 use gesta_core::writ::Effect;
 use gesta_runtime::approvals::{Heard, Word, speak};
 use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError};
@@ -62,9 +62,9 @@ async fn register(scene: &Scene, item: RegistryItem) {
         .unwrap();
 }
 
-async fn keys(scene: &Scene) -> Keyring {
+async fn registry(scene: &Scene) -> State {
     let chain = Chain::load(std::sync::Arc::clone(&scene.store), REGISTRY).await.unwrap();
-    chain.state().registry().keys().clone()
+    chain.state().clone()
 }
 
 fn it() -> StepId {
@@ -94,7 +94,7 @@ async fn say_of(
     };
     let expires = scene.now().plus(60_000);
     let word = Word { step: &step, pending, verdict, expires, note: None };
-    speak(&scene.store, job, &word, (&keys(scene).await, key), scene.now()).await
+    speak(&scene.store, job, &word, (&registry(scene).await, key), scene.now()).await
 }
 
 /// Registers one more approver.

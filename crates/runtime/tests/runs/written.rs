@@ -181,8 +181,8 @@ async fn consent(scene: &Scene, job: TrajectoryId) {
         let (pending, verdict) = (pending.entry, ApprovalVerdict::Approve);
         let expires = scene.now().plus(60_000);
         let word = Word { step: &step, pending, verdict, expires, note: None };
-        let keys = (registry.state().registry().keys(), &scene.cast.approver);
-        speak(&scene.store, job, &word, keys, scene.now()).await.unwrap();
+        let by = (registry.state(), &scene.cast.approver);
+        speak(&scene.store, job, &word, by, scene.now()).await.unwrap();
     }
 }
 

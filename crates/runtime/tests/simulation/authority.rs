@@ -1,19 +1,21 @@
 //! Those who have a say in a simulation: approvers who agree, refuse, dawdle or are nobody; owners who
-//! freeze, thaw, publish other policies and revoke a key. And what the auditor makes of it: it reads
-//! chains as JSON and knows only who was trusted, what needed consent, and when what was frozen.
+//! freeze, thaw, publish other policies, and revoke keys and writs. And what the auditor makes of it: it reads
+//! chains as JSON and knows only who was trusted until when, what needed consent, and when what was frozen or revoked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use gesta_core::body::Approval;
-use gesta_core::document::{ApprovalStatement, ApprovalVerdict, FreezeTarget, RegistryItem};
+use gesta_core::document::{
+    ApprovalStatement, ApprovalVerdict, FreezeTarget, KeyRevocation, RegistryItem,
+};
 use gesta_core::entry::{Author, Body};
 use gesta_core::ids::{StepId, TrajectoryId};
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::ParkedOn;
 use gesta_core::sample::{Dice, person};
 use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::Status;
+use gesta_core::state::{State, Status};
 use gesta_core::time::{UnixMs, Window};
 use gesta_core::trust::{Keyring, Role, TrustedKey};
 use gesta_runtime::approvals::{Word, speak};
@@ -22,6 +24,7 @@ use gesta_store::{Chain, ParkedListing};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::family;
 use crate::hostile::pass;
 use crate::scene::{REGISTRY, Scene, policies};
 
@@ -43,6 +46,15 @@ struct Said {
     approvers: BTreeMap<String, &'static str>,
     /// What was frozen from when to when.
     frozen: Vec<(FreezeTarget, u64, u64)>,
+    /// Keys and writs that were revoked, and when.
+    revoked: BTreeMap<String, u64>,
+}
+
+impl Said {
+    /// Whether a key or a writ was revoked, certainly, before this.
+    fn revoked_before(&self, what: &str, at: u64) -> bool {
+        self.revoked.get(what).is_some_and(|revoked| at > revoked + OFF_MS)
+    }
 }
 
 fn policy(round: u64) -> String {
@@ -128,7 +140,7 @@ pub(crate) async fn approvers(scene: Arc<Scene>, mut dice: Dice, calm_at: Instan
                     let key =
                         key(if calm { round % 4 } else { u8::try_from(dice.below(4)).unwrap() });
                     let good_for = if calm { 600_000 } else { dice.below(20_000) };
-                    let keys = registry_keys(&scene).await;
+                    let registry = registry(&scene).await;
                     let word = Word {
                         step: &row.parked.step,
                         pending: row.parked.entry,
@@ -138,16 +150,16 @@ pub(crate) async fn approvers(scene: Arc<Scene>, mut dice: Dice, calm_at: Instan
                     };
                     let (store, now) = (&scene.store, scene.now());
                     // Too late, twice, or another was faster: all of that happens.
-                    let _said = speak(store, row.trajectory, &word, (&keys, &key), now).await;
+                    let _said = speak(store, row.trajectory, &word, (&registry, &key), now).await;
                 }
             }
         }
     }
 }
 
-async fn registry_keys(scene: &Scene) -> Keyring {
+async fn registry(scene: &Scene) -> State {
     let chain = Chain::load(Arc::clone(&scene.store), REGISTRY).await.unwrap();
-    chain.state().registry().keys().clone()
+    chain.state().clone()
 }
 
 /// Somebody with access to the store and no right to approve writes an approval all the same.
@@ -187,7 +199,7 @@ pub(crate) async fn owners(scene: Arc<Scene>, record: Record, mut dice: Dice, ca
         if Instant::now() >= calm_at {
             return;
         }
-        match dice.below(4) {
+        match dice.below(6) {
             0 if record.0.lock().unwrap().consent => publish(&scene, round).await,
             1 => {
                 let target = match dice.below(3) {
@@ -201,6 +213,22 @@ pub(crate) async fn owners(scene: Arc<Scene>, record: Record, mut dice: Dice, ca
                 let to = scene.now().0;
                 register(&scene, RegistryItem::Unfreeze(target.clone())).await;
                 record.0.lock().unwrap().frozen.push((target, from, to));
+            }
+            // One of two keys of bob's: there are still enough to agree.
+            2 => {
+                let (key, at) = (key(2).id(), scene.now());
+                register(&scene, RegistryItem::RevokeKey(KeyRevocation { at, key })).await;
+                let at = scene.now().0;
+                record.0.lock().unwrap().revoked.entry(key.to_string()).or_insert(at);
+            }
+            3 => {
+                let jobs = family::ids(&scene.store).await;
+                let Some(job) = dice.pick(&jobs) else { continue };
+                let chain = Chain::load(Arc::clone(&scene.store), *job).await.unwrap();
+                let Some((writ, _)) = chain.state().writ() else { continue };
+                register(&scene, RegistryItem::RevokeWrit(writ)).await;
+                let at = scene.now().0;
+                record.0.lock().unwrap().revoked.entry(writ.to_string()).or_insert(at);
             }
             _ => {}
         }
@@ -219,24 +247,21 @@ pub(crate) fn trusted(mut keyring: Keyring) -> Keyring {
 pub(crate) fn audit(chain: &[Value], record: &Record) -> Vec<String> {
     let said = record.0.lock().unwrap();
     let mut wrong = Vec::new();
-    // By step: the question that stands, who has agreed to it, and whether that was used.
-    let mut asked: BTreeMap<&str, (&str, BTreeSet<&str>, bool)> = BTreeMap::new();
+    // By step: the question that stands, what was said to it, and whether that was used.
+    let mut asked: BTreeMap<&str, (&str, Vec<&Value>, bool)> = BTreeMap::new();
     for entry in chain {
         let body = &entry["body"];
         match entry["kind"].as_str().unwrap() {
             "pending_approval" => {
                 let step = body["proposal"]["step"].as_str().unwrap();
-                asked.insert(step, (entry_id(chain, entry), BTreeSet::new(), false));
+                asked.insert(step, (entry_id(chain, entry), Vec::new(), false));
             }
             "approval" => {
                 let doc = &body["statement"]["doc"];
-                let name = said.approvers.get(doc["key"].as_str().unwrap());
-                if let (Some(question), Some(name)) =
-                    (asked.get_mut(body["step"].as_str().unwrap()), name)
+                if let Some(question) = asked.get_mut(body["step"].as_str().unwrap())
                     && doc["pending"] == question.0
-                    && doc["verdict"] == "approve"
                 {
-                    question.1.insert(name);
+                    question.1.push(doc);
                 }
             }
             kind @ ("started" | "delegation") => {
@@ -251,13 +276,16 @@ pub(crate) fn audit(chain: &[Value], record: &Record) -> Vec<String> {
                     }
                 };
                 let (step, tool) = (step.as_str().unwrap(), tool.as_str());
+                let at = entry["at"].as_u64().unwrap();
+                if let Some(writ) = writs(chain, entry).find(|writ| said.revoked_before(writ, at)) {
+                    wrong.push(format!("`{step}` began at {at} under {writ}, which was revoked"));
+                }
                 if said.consent && NEED_CONSENT.contains(&tool) {
                     match asked.get(step) {
-                        Some((_, agreed, false)) if agreed.len() >= QUORUM => {}
+                        Some((_, words, false)) if agreed(words, &said, at) => {}
                         found => wrong.push(format!("`{step}` began without consent: {found:?}")),
                     }
                 }
-                let at = entry["at"].as_u64().unwrap();
                 let frozen = |target: &FreezeTarget| match target {
                     FreezeTarget::Tool(frozen) => frozen.as_str() == tool,
                     other => *other == FreezeTarget::All,
@@ -280,6 +308,29 @@ pub(crate) fn audit(chain: &[Value], record: &Record) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Whether enough people had agreed, with keys that counted and for so long, and nobody had said no.
+fn agreed(words: &[&Value], said: &Said, at: u64) -> bool {
+    let counts = |doc: &&&Value| {
+        let key = doc["key"].as_str().unwrap();
+        let lasts = doc["expires"].as_u64().unwrap() + OFF_MS >= at;
+        said.approvers.contains_key(key) && !said.revoked_before(key, at) && lasts
+    };
+    let of = |verdict: &str| {
+        let fitting = words.iter().filter(|doc| doc["verdict"] == verdict);
+        let names = fitting.filter(counts).map(|doc| said.approvers[doc["key"].as_str().unwrap()]);
+        names.collect::<BTreeSet<_>>().len()
+    };
+    of("approve") >= QUORUM && of("deny") == 0
+}
+
+/// The writ that a call began under, and those above it.
+fn writs<'a>(chain: &'a [Value], started: &'a Value) -> impl Iterator<Item = &'a str> {
+    let mandate = &chain[0]["body"]["purpose"]["job"]["writs"];
+    let above = mandate.as_array().into_iter().flatten();
+    let above = above.filter_map(|writ| writ["doc"]["parent"].as_str());
+    above.chain(started["body"]["decision"]["doc"]["writ"].as_str())
 }
 
 /// The id of an entry, from the entry that follows it; the last has none that anybody could name.

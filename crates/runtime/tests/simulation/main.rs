@@ -131,6 +131,16 @@ mod sabotaged {
     }
 
     #[test]
+    fn an_ignored_revocation_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::IgnoreRevocation));
+    }
+
+    #[test]
+    fn consent_that_never_runs_out_is_found() {
+        must_be_found(Broken::Runtime(Sabotage::IgnoreExpiry));
+    }
+
+    #[test]
     fn what_a_child_used_and_its_parent_uses_again_is_found() {
         must_be_found(Broken::Runtime(Sabotage::FreeChildren));
     }

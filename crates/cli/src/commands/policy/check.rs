@@ -38,6 +38,11 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             return Ok(BAD_INPUT);
         }
     };
+    for channel in set.unasked() {
+        Session::note(&format!(
+            "warning: no policy asks on the channel `{channel}`, to which names are bound under [policy.channels]"
+        ));
+    }
     let (policies, tools) = (set.policies() as u64, tools_of(&document).count() as u64);
     if session.out.is_json() {
         session.out.document(&json!({

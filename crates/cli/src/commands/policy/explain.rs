@@ -1,15 +1,18 @@
 //! `gesta policy explain`: why a call was allowed, refused or put before people, from the decision itself.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
-use gesta_core::document::{Decision, Stage, Verdict};
+use gesta_core::document::{Decision, Reason, Verdict};
 use gesta_core::entry::Body;
+use gesta_core::guardian::{PolicyFound, refusal};
 use gesta_core::ids::ToolName;
 use gesta_core::policy::Answer;
 use gesta_core::verification::Class;
 use gesta_policy::explain;
-use serde_json::{Value, json};
+use gesta_runtime::shortage;
+use serde_json::json;
 
+use crate::approvals;
 use crate::escape::visible_lines;
 use crate::problem::Problem;
 use crate::reference;
@@ -18,8 +21,6 @@ use crate::timeline::read;
 
 /// The stage of a decision that holds the policy's answer.
 const STAGE: &str = "policy";
-/// What stands beside the answer: the approval that let a call go on.
-const GRANTED: &str = "granted";
 
 /// Explain why a call or a delegation was allowed, refused or put before people
 #[derive(Debug, Args)]
@@ -55,7 +56,8 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             .bad_input()
             .into());
     };
-    let told = Told::of(decision)?;
+    let unapproved = session.wait(approvals::unapproved(&store, trajectory, decision))?;
+    let told = Told::of(decision, unapproved);
     if session.out.is_json() {
         session.out.document(&json!({
             "trajectory": trajectory,
@@ -99,53 +101,43 @@ fn decided(body: &Body) -> Option<(&Decision, ToolName)> {
     Some((decision.doc(), tool))
 }
 
-/// What a decision says of its policy.
+/// What a decision says of its policy, and why it is no, if it is.
 #[derive(Debug, Default)]
 struct Told {
     answer: Option<Answer>,
-    granted: Option<Value>,
+    granted: Option<Vec<String>>,
     lines: Vec<String>,
 }
 
 impl Told {
-    fn of(decision: &Decision) -> Result<Self> {
+    /// `unapproved` is what people made of it, if they were asked and that is why.
+    fn of(decision: &Decision, unapproved: Option<String>) -> Self {
         let mut told = Self::default();
-        match decision.trace.iter().find(|stage| stage.stage == STAGE) {
-            Some(Stage { found: Some(found), .. }) => {
-                let mut found: Value = serde_json::from_str(found.as_str())?;
-                let fields = found.as_object_mut().context("the policy's answer is no object")?;
-                told.granted = fields.remove(GRANTED);
-                let answer: Answer =
-                    serde_json::from_value(found).context("the policy's answer cannot be read")?;
-                told.lines = explain(&answer);
-                told.answer = Some(answer);
+        let asked = decision.trace.iter().any(|stage| stage.stage == STAGE);
+        if let Some(found) = PolicyFound::of(decision) {
+            told.answer = found.answer();
+            told.lines = told.answer.as_ref().map(explain).unwrap_or_default();
+            if !found.granted.is_empty() {
+                told.lines.push(format!("agreed: {}", found.granted.join(", ")));
+                told.granted = Some(found.granted);
             }
-            Some(Stage { found: None, .. }) => {
-                told.lines.push("the policy had nothing to say".to_owned());
-            }
-            None => told.lines.push("no policy was asked".to_owned()),
+        } else if asked {
+            told.lines.push("the policy had nothing to say".to_owned());
+        } else if unapproved.is_none() {
+            told.lines.push("no policy was asked".to_owned());
         }
-        if let Some(granted) = &told.granted {
-            let names = granted.as_array().into_iter().flatten().filter_map(Value::as_str);
-            told.lines.push(format!("agreed: {}", names.collect::<Vec<_>>().join(", ")));
-        }
-        // Only the last stage can have refused.
-        if let (Some(reason), Some(last)) = (decision.reason, decision.trace.last())
-            && last.stage != STAGE
-        {
-            let found = last.found.as_ref().map(|found| format!(": {found}")).unwrap_or_default();
-            let (reason, stage) = (reason.as_str(), &last.stage);
-            told.lines
-                .push(format!("it was refused for another reason, {reason}, at `{stage}`{found}"));
-        }
-        Ok(told)
+        // Only the last stage can have refused; what a policy forbids is told above.
+        let forbids = decision.reason == Some(Reason::PolicyDenied) && told.answer.is_some();
+        let why = unapproved.or_else(|| shortage(decision)).or_else(|| refusal(decision));
+        told.lines.extend(why.filter(|_| !forbids).map(|why| format!("it was refused: {why}")));
+        told
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use gesta_core::document::Reason;
     use gesta_core::json::Canon;
+    use serde_json::Value;
 
     use super::*;
 
@@ -165,7 +157,7 @@ mod tests {
     }
 
     fn told(verdict: Verdict, reason: Option<Reason>, trace: &Value) -> String {
-        Told::of(&decision(verdict, reason, trace)).unwrap().lines.join("\n")
+        Told::of(&decision(verdict, reason, trace), None).lines.join("\n")
     }
 
     #[test]
@@ -183,7 +175,7 @@ mod tests {
         assert_eq!(told(Verdict::Allow, None, &json!([{ "stage": "tool" }, policy])), lines);
         let budget = json!({ "stage": "budget", "found": { "exceeded": "calls" } });
         let refused = told(Verdict::Deny, Some(Reason::BudgetExhausted), &json!([policy, budget]));
-        let after = "it was refused for another reason, budget_exhausted, at `budget`: {\"exceeded\":\"calls\"}";
+        let after = "it was refused: the budget `calls` does not reach";
         assert_eq!(refused, format!("{lines}\n{after}"));
     }
 
@@ -192,7 +184,7 @@ mod tests {
         let trace = json!([{ "stage": "tool", "found": { "refused": "no such tool" } }]);
         assert_eq!(
             told(Verdict::Deny, Some(Reason::UnknownTool), &trace),
-            "no policy was asked\nit was refused for another reason, unknown_tool, at `tool`: {\"refused\":\"no such tool\"}"
+            "no policy was asked\nit was refused: no tool of that name is in the worker's catalogue"
         );
     }
 }

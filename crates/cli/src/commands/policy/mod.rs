@@ -22,7 +22,9 @@ use crate::toolbox::Toolbox;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Policies are written in Cedar. gesta.toml names them: `files` under [policy], and who has which
-role under [policy.roles]. They are in force once they are published.
+role under [policy.roles], whose word counts on which channel under [policy.channels]. They are
+in force once they are published. Tools are the workspace's; where it has none, those of
+`tools.toml` beside gesta.toml.
 
 Examples:
   gesta policy check
@@ -61,12 +63,13 @@ fn written(files: &[PathBuf]) -> Result<PolicyDocument> {
     let found = Session::find_workspace()?;
     if let Some(first) = files.first() {
         let tools = Toolbox::for_job(found.as_ref(), first)?;
-        let roles = found.map(|workspace| workspace.config.policy.roles).unwrap_or_default();
+        let settings = found.map(|workspace| workspace.config.policy).unwrap_or_default();
         let texts = policies::read(Path::new(""), files)?;
-        return Ok(PolicyDocument::new(texts, roles, tools.catalogue.shapes()?));
+        let document = PolicyDocument::new(texts, settings.roles, tools.catalogue.shapes()?);
+        return Ok(document.with_channels(settings.channels));
     }
     let workspace = found.map_or_else(Session::workspace, Ok)?;
-    let tools = Toolbox::of(&workspace)?;
+    let tools = Toolbox::of_or_beside(&workspace)?;
     policies::configured(&workspace, &tools.catalogue)?.ok_or_else(|| {
         Problem::new("the workspace names no policy")
             .hint("write `files = [\"policy.cedar\"]` under [policy] in gesta.toml")

@@ -20,7 +20,7 @@ Examples:
 pub(super) struct Arguments {}
 
 pub(super) fn run(session: &mut Session, _: &Arguments) -> Result<u8> {
-    let tools = Toolbox::of(&Session::workspace()?)?;
+    let tools = Toolbox::of_or_beside(&Session::workspace()?)?;
     let document = PolicyDocument::default_for(tools.catalogue.shapes()?);
     let schema = document.schema().map_err(|error| Problem::new(error.to_string()))?;
     session.out.text(&schema)?;

@@ -36,6 +36,7 @@ pub(super) fn run(session: &mut Session, _: &Arguments) -> Result<u8> {
         session.out.document(&json!({
             "digest": digest,
             "default": is_default,
+            "channels": document.channels,
             "policies": document.policies,
             "roles": document.roles,
             "tools": policies::tools_of(&document).collect::<Vec<_>>(),
@@ -50,6 +51,10 @@ pub(super) fn run(session: &mut Session, _: &Arguments) -> Result<u8> {
     for (role, members) in &document.roles {
         let members: Vec<&str> = members.iter().map(|member| member.as_str()).collect();
         out.line(visible_lines(&format!("  role   {role}: {}", members.join(", "))))?;
+    }
+    for (channel, names) in &document.channels {
+        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        out.line(visible_lines(&format!("  channel {channel}: {}", names.join(", "))))?;
     }
     let tools: Vec<&str> = policies::tools_of(&document).map(|tool| tool.as_str()).collect();
     out.line(format!(
