@@ -7,9 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{
-    approvals, approve, archive, backup, branch, budget, cancel, check, completions, confirm,
-    conformance, demo, diff, doctor, doubts, erase, export, freeze, graph, help, import, init,
-    jobs, keys, log, notices, policy, proof, quarantine, receipt, release, replay, resolve,
+    approvals, approve, archive, backup, branch, budget, calls, cancel, check, completions,
+    confirm, conformance, demo, diff, doctor, doubts, erase, export, freeze, graph, help, import,
+    init, jobs, keys, log, notices, policy, proof, quarantine, receipt, release, replay, resolve,
     restore, resume, run, seal, show, signal, submit, tools, tree, verify, witness, worker,
     workers, writ,
 };
@@ -24,7 +24,7 @@ Exit codes:
   4  untrusted: intact, but signed by a key that is not trusted for it
   5  incomplete: something that is needed to tell is missing
   6  unreadable: damaged, or made by a newer gesta
-  7  diverged: a replay came out otherwise than it is recorded
+  7  diverged: a replay came out otherwise than it is recorded, or the outside is not as it was left
   10 failed: the job has failed, or a tool is not what it declares
   11 cancelled: the job was cancelled
   12 in doubt: the job waits for an operator; see `gesta doubts`
@@ -131,6 +131,7 @@ pub(crate) enum Command {
     Keys(keys::Arguments),
     Writ(writ::Arguments),
     Budget(budget::Arguments),
+    Calls(calls::Arguments),
     Log(log::Arguments),
     Show(show::Arguments),
     Receipt(receipt::Arguments),
@@ -186,6 +187,7 @@ impl Command {
             Self::Keys(arguments) => keys::run(session, arguments),
             Self::Writ(arguments) => writ::run(session, &arguments),
             Self::Budget(arguments) => budget::run(session, &arguments),
+            Self::Calls(arguments) => calls::run(session, &arguments),
             Self::Log(arguments) => log::run(session, &arguments),
             Self::Show(arguments) => show::run(session, &arguments),
             Self::Receipt(arguments) => receipt::run(session, &arguments),

@@ -108,6 +108,19 @@ pub(crate) async fn entry(
         .ok_or_else(|| nothing(format!("there is no entry `{place}` in {trajectory}")).into())
 }
 
+/// The place that a text names by number, `ID:NUMBER`, whether or not the entry is at hand.
+pub(crate) async fn numbered(
+    store: &Arc<dyn Store>,
+    text: &str,
+) -> Result<Option<(TrajectoryId, u64)>> {
+    let Some((id, place)) = text.split_once([':', '/']) else { return Ok(None) };
+    let is_number = place.len() < ID_DIGITS && place.bytes().all(|b| b.is_ascii_digit());
+    match place.parse::<u64>() {
+        Ok(seq) if is_number => Ok(Some((trajectory(store, id).await?, seq))),
+        _ => Ok(None),
+    }
+}
+
 async fn by_id(
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,

@@ -1,14 +1,15 @@
 //! The transparency log of a workspace: who seals it, and what it shows of trajectories.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::log::note::{Algorithm, NoteKey};
 use gesta_core::trust::Keyring;
-use gesta_core::verification::Class;
+use gesta_core::verification::{Class, Finding};
 use gesta_runtime::authority::SEALER;
-use gesta_runtime::{Prover, SealError, Sealer};
+use gesta_runtime::{Anchored, Prover, RunError, SealError, Sealer, Unfit, log_name};
 use gesta_store::{CheckpointRow, Store};
 use gesta_verify::engine::Sealing;
 
@@ -23,7 +24,7 @@ const EVERY_MS: u64 = 10_000;
 /// What a single run seals at its end is no more than this: the rest is for workers.
 const MAX_LAG: u64 = 10_000;
 
-/// What the log of a workspace is called.
+/// What the log of a workspace is called, in the first epoch of its store.
 pub(crate) fn origin(workspace: &Workspace) -> String {
     let config = &workspace.config;
     config.log.origin.clone().unwrap_or_else(|| format!("gesta/{}", config.registry))
@@ -85,7 +86,11 @@ pub(crate) fn after_run(session: &Session, workshop: &Workshop) {
     let sealed = session.wait(async {
         let Some(sealer) = of(&workshop.workspace)? else { return Ok(()) };
         if workshop.store.log().lag().await?.entries <= MAX_LAG {
-            sealer.seal(&*workshop.store, Session::now()).await?;
+            let sealed = sealer.seal(&*workshop.store, Session::now()).await?;
+            if let Some(checkpoint) = &sealed.checkpoint {
+                let anchor = workshop.place.anchor(&workshop.workspace.directory);
+                Anchored::note_checkpoint(anchor, &*workshop.store, checkpoint).await?;
+            }
         }
         anyhow::Ok(())
     });
@@ -94,6 +99,62 @@ pub(crate) fn after_run(session: &Session, workshop: &Workshop) {
             "warning: the run is not sealed: {error}; `gesta seal` tries again"
         ));
     }
+}
+
+/// The key of the log as it is called now: what a witness is told to watch.
+pub(crate) async fn note_key(sealer: &Sealer, store: &dyn Store) -> Result<NoteKey> {
+    let epoch = store.epochs().epoch().await?.number;
+    let name = log_name(&sealer.origin, epoch);
+    Ok(NoteKey::new(&name, Algorithm::Ed25519, sealer.id())?)
+}
+
+/// Where this machine remembers what a store has acknowledged, if it does.
+fn anchor(session: &Session) -> Result<Option<PathBuf>> {
+    let place = session.place()?;
+    Ok(match (Session::find_workspace()?, place.file()) {
+        (Some(workspace), _) => Some(place.anchor(&workspace.directory)),
+        (None, Some(_)) => Some(place.anchor(Path::new(""))),
+        (None, None) => None,
+    })
+}
+
+/// That a store is behind what is remembered of it outside, if it is.
+pub(crate) fn behind(session: &Session, store: &dyn Store) -> Result<Option<Finding>> {
+    let Some(anchor) = anchor(session)? else { return Ok(None) };
+    match session.wait(Anchored::compare(&anchor, store)) {
+        Ok(()) => Ok(None),
+        Err(RunError::Unfit(unfit)) => Ok(Some(finding(&unfit))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Refuses to seal a store that is behind what is remembered of it outside, or is a copy that nobody has
+/// restored: the log would go on from less than was published.
+pub(crate) fn refuse_behind(session: &Session, store: &dyn Store) -> Result<PathBuf> {
+    let anchor = session.place()?.anchor(&Session::workspace()?.directory);
+    match session.wait(Anchored::weigh(anchor.clone(), store)) {
+        Ok(()) => Ok(anchor),
+        Err(RunError::Unfit(unfit)) => Err(Problem::new(format!("nothing was sealed: {unfit}"))
+            .class(finding(&unfit).class)
+            .into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn finding(unfit: &Unfit) -> Finding {
+    let (class, code) = match unfit {
+        Unfit::Behind { .. } | Unfit::LogBehind { .. } | Unfit::OlderEpoch { .. } => {
+            (Class::Tampered, "rolled_back")
+        }
+        Unfit::OtherStore { .. } | Unfit::Copy | Unfit::Reopened { .. } => {
+            (Class::Incomplete, "other_store")
+        }
+    };
+    let (trajectory, seq) = match unfit {
+        Unfit::Behind { trajectory, known, .. } => (Some(*trajectory), Some(known.seq)),
+        _ => (None, None),
+    };
+    Finding { class, code, trajectory, seq, entry: None, what: unfit.to_string() }
 }
 
 /// What a checkpoint shows of trajectories: of these, or of all that the log knows. None if others have

@@ -47,8 +47,11 @@ impl Toolbox {
         Self::for_job(Some(workspace), &workspace.directory.join(BESIDE))
     }
 
-    /// The tools of a file that holds nothing else.
+    /// The tools of a file that holds nothing else, or of one that is a whole workspace's.
     pub(crate) fn of_file(path: &Path) -> Result<Catalogue> {
+        if let Some(workspace) = Workspace::of_file(path) {
+            return Ok(Self::of(&workspace)?.catalogue);
+        }
         let catalogue = file(builder()?, path)?.build();
         Ok(catalogue.map_err(|error| refused(&error))?)
     }

@@ -144,6 +144,14 @@ impl Workspace {
         }
     }
 
+    /// The workspace that a file describes, whatever it is called, if it describes one.
+    pub(crate) fn of_file(path: &Path) -> Option<Self> {
+        let text = std::fs::read_to_string(path).ok()?;
+        let config = read(path, &text).ok()?;
+        let path = std::path::absolute(path).ok()?;
+        Some(Self { directory: path.parent()?.to_owned(), config, text })
+    }
+
     /// Where private keys are.
     pub(crate) fn keys(&self) -> PathBuf {
         self.directory.join(&self.config.keys)

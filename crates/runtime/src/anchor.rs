@@ -4,7 +4,8 @@
 //!
 //! Heads are noted in memory as they are acknowledged and written with the heartbeat and at the end, so
 //! what was acknowledged since a dead worker's last heartbeat may be missing. Only the newest are kept: a
-//! store that was set back as a whole lacks the newest of all.
+//! store that was set back as a whole lacks the newest of all. Whoever seals keeps the newest checkpoint's
+//! size and root too: a log that went on from less would be a split view of what was published.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
@@ -15,7 +16,9 @@ use std::time::{Duration, Instant};
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
-use gesta_store::{Epoch, Store};
+use gesta_core::log::checkpoint::{Checkpoint, TreeHead};
+use gesta_core::log::note::Note;
+use gesta_store::{Epoch, Store, Which};
 
 use crate::error::RunError;
 
@@ -28,6 +31,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const ASK_EVERY: Duration = Duration::from_millis(5);
 /// The first line of the file.
 const TITLE: &str = "gesta anchor 1";
+/// How the line about the log begins. Files from before there was one have none.
+const LOG: &str = "log ";
 
 /// Why a store is not to be worked on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +51,19 @@ pub enum Unfit {
         known: Head,
         /// What is there.
         found: Option<Head>,
+    },
+    /// A checkpoint that was signed is not there.
+    #[error(
+        "the store is behind its anchor `{anchor}`: its log had a checkpoint with {size} leaves, and the store has {}; an older copy was put in its place, and sealing it would show another log than was published. `gesta restore --in-place` opens a new epoch, in which the log goes on under another name",
+        found.map_or_else(|| "none".to_owned(), |found| match found >= *size { true => "another log".to_owned(), false => format!("{found} leaves") })
+    )]
+    LogBehind {
+        /// The anchor.
+        anchor: String,
+        /// How many leaves it had.
+        size: u64,
+        /// How many the newest checkpoint of the store has.
+        found: Option<u64>,
     },
     /// The anchor knows of a later epoch.
     #[error(
@@ -80,6 +98,9 @@ pub enum Unfit {
     },
 }
 
+/// How many leaves a checkpoint has, and their root.
+pub type LogHead = (u64, Digest);
+
 /// What an anchor file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anchored {
@@ -87,6 +108,8 @@ pub struct Anchored {
     pub store: Digest,
     /// Its epoch.
     pub epoch: u64,
+    /// The newest checkpoint of its log: how many leaves, and their root.
+    pub log: Option<LogHead>,
     /// Heads, the newest last.
     pub heads: Vec<(TrajectoryId, Head)>,
 }
@@ -112,8 +135,12 @@ impl Anchored {
     pub fn write(&self, path: &Path) -> Result<(), RunError> {
         use std::fmt::Write as _;
         let mut text = format!("{TITLE}\nstore {}\nepoch {}\n", self.store, self.epoch);
-        for (trajectory, head) in &self.heads {
+        if let Some((size, root)) = self.log {
             // Writing to a text does not fail.
+            let _ = writeln!(text, "{LOG}{size} {root}");
+        }
+        for (trajectory, head) in &self.heads {
+            // Neither does this.
             let _ = writeln!(text, "{trajectory} {} {}", head.seq, head.id);
         }
         let partial = path.with_extension("anchor.partial");
@@ -127,8 +154,57 @@ impl Anchored {
         written.map_err(|error| file_error(path, &error))
     }
 
+    /// Compares a store with a file, and changes neither. Where there is no file, or one of an earlier
+    /// epoch, nothing is known.
+    pub async fn compare(path: &Path, store: &dyn Store) -> Result<(), RunError> {
+        let epoch = store.epochs().epoch().await?;
+        Self::of(path, epoch, store).await.map(|_| ())
+    }
+
+    /// Whether a log may be sealed. Makes the file if there is none.
+    pub async fn weigh(path: PathBuf, store: &dyn Store) -> Result<(), RunError> {
+        Anchor::weigh(path, store).await.map(|_| ())
+    }
+
+    /// Takes note of a checkpoint that was signed by somebody who is no worker.
+    pub async fn note_checkpoint(
+        path: PathBuf,
+        store: &dyn Store,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), RunError> {
+        let anchor = Anchor { path, epoch: fit(store).await?, state: Mutex::default() };
+        anchor.note_checkpoint(checkpoint);
+        anchor.keep()
+    }
+
+    /// What a file remembers of a store in this epoch, all of it compared with what is there.
+    async fn of(path: &Path, epoch: Epoch, store: &dyn Store) -> Result<Option<Self>, RunError> {
+        let anchor = path.display().to_string();
+        // Read without the lock: the file is replaced whole.
+        let kept = match Self::read(path)? {
+            Some(kept) if kept.store != epoch.store => {
+                return Err(Unfit::OtherStore { anchor }.into());
+            }
+            Some(kept) if kept.epoch > epoch.number => {
+                let (known, found) = (kept.epoch, epoch.number);
+                return Err(Unfit::OlderEpoch { anchor, known, found }.into());
+            }
+            Some(kept) if kept.epoch == epoch.number => kept,
+            _ => return Ok(None),
+        };
+        if let Some(log) = kept.log {
+            compare_log(store, path, log).await?;
+        }
+        for (trajectory, head) in &kept.heads {
+            compare(store, path, *trajectory, *head).await?;
+        }
+        Ok(Some(kept))
+    }
+
     /// Takes note of heads: the newest go to the end, the oldest fall out.
-    fn note(&mut self, heads: &[(TrajectoryId, Head)]) {
+    fn note(&mut self, log: Option<LogHead>, heads: &[(TrajectoryId, Head)]) {
+        // Another worker may have written a newer one meanwhile.
+        self.log = self.log.max(log);
         for (trajectory, head) in heads {
             let older =
                 |(id, kept): &(TrajectoryId, Head)| id == trajectory && kept.seq <= head.seq;
@@ -154,8 +230,16 @@ fn parse(text: &str) -> Option<Anchored> {
         let id = EntryId::new(Digest::from_hex(id)?);
         Some((trajectory.parse().ok()?, Head { id, seq: seq.parse().ok()? }))
     };
+    let mut lines = lines.peekable();
+    let log = match lines.next_if(|line| line.starts_with(LOG)) {
+        Some(line) => {
+            let (size, root) = line.strip_prefix(LOG)?.split_once(' ')?;
+            Some((size.parse().ok()?, Digest::from_hex(root)?))
+        }
+        None => None,
+    };
     let heads = lines.map(head).collect::<Option<_>>()?;
-    text.ends_with('\n').then_some(Anchored { store, epoch, heads })
+    text.ends_with('\n').then_some(Anchored { store, epoch, log, heads })
 }
 
 /// A worker's hold on the anchor.
@@ -172,6 +256,8 @@ struct Noted {
     known: Vec<(TrajectoryId, Head)>,
     /// What the file does not hold.
     unwritten: Vec<(TrajectoryId, Head)>,
+    /// The newest checkpoint, if the file does not hold it.
+    log: Option<LogHead>,
 }
 
 impl Anchor {
@@ -179,28 +265,15 @@ impl Anchor {
     /// file's was opened by somebody who restored the store: what the file remembers is of the past.
     async fn weigh(path: PathBuf, store: &dyn Store) -> Result<Self, RunError> {
         let epoch = fit(store).await?;
-        let anchor = path.display().to_string();
-        // Read without the lock: the file is replaced whole.
-        let known = match Anchored::read(&path)? {
-            Some(kept) if kept.store != epoch.store => {
-                return Err(Unfit::OtherStore { anchor }.into());
-            }
-            Some(kept) if kept.epoch > epoch.number => {
-                let (known, found) = (kept.epoch, epoch.number);
-                return Err(Unfit::OlderEpoch { anchor, known, found }.into());
-            }
-            Some(kept) if kept.epoch == epoch.number => kept.heads,
-            _ => {
-                let weighed = Self { path: path.clone(), epoch, state: Mutex::default() };
-                weighed.write(&[])?;
-                Vec::new()
-            }
-        };
-        for (trajectory, head) in &known {
-            compare(store, &path, *trajectory, *head).await?;
+        let kept = Anchored::of(&path, epoch, store).await?;
+        let fresh = kept.is_none();
+        let known = kept.map(|kept| kept.heads).unwrap_or_default();
+        let state = Mutex::new(Noted { known, ..Noted::default() });
+        let weighed = Self { path, epoch, state };
+        if fresh {
+            weighed.write(None, &[])?;
         }
-        let state = Mutex::new(Noted { known, unwritten: Vec::new() });
-        Ok(Self { path, epoch, state })
+        Ok(weighed)
     }
 
     fn state(&self) -> MutexGuard<'_, Noted> {
@@ -217,6 +290,12 @@ impl Anchor {
         state.unwritten.push((trajectory, head));
         let surplus = state.unwritten.len().saturating_sub(KEPT);
         state.unwritten.drain(..surplus);
+    }
+
+    /// A checkpoint of the log was signed, and is durable.
+    pub(crate) fn note_checkpoint(&self, checkpoint: &Checkpoint) {
+        let mut state = self.state();
+        state.log = state.log.max(Some((checkpoint.size, checkpoint.root)));
     }
 
     /// Whether a chain that was read reaches as far as it is known to.
@@ -256,12 +335,16 @@ impl Anchor {
 
     /// Writes what was noted, together with what other workers of this machine have written.
     pub(crate) fn keep(&self) -> Result<(), RunError> {
-        let unwritten = self.state().unwritten.clone();
-        if unwritten.is_empty() {
+        let (log, unwritten) = {
+            let state = self.state();
+            (state.log, state.unwritten.clone())
+        };
+        if unwritten.is_empty() && log.is_none() {
             return Ok(());
         }
-        if let Some(kept) = self.write(&unwritten)? {
+        if let Some(kept) = self.write(log, &unwritten)? {
             let mut state = self.state();
+            state.log = state.log.filter(|newest| Some(*newest) > kept.log);
             state.unwritten.retain(|head| !unwritten.contains(head));
             state.known = kept.heads;
         }
@@ -270,7 +353,11 @@ impl Anchor {
 
     /// Adds heads to the file, and makes it if there is none or only one of an earlier epoch. None when
     /// another worker is at it for too long.
-    fn write(&self, heads: &[(TrajectoryId, Head)]) -> Result<Option<Anchored>, RunError> {
+    fn write(
+        &self,
+        log: Option<LogHead>,
+        heads: &[(TrajectoryId, Head)],
+    ) -> Result<Option<Anchored>, RunError> {
         let Some(_locked) = lock(&self.path)? else { return Ok(None) };
         let (store, epoch) = (self.epoch.store, self.epoch.number);
         let mut kept = match Anchored::read(&self.path)? {
@@ -278,9 +365,9 @@ impl Anchor {
                 return Err(Unfit::Reopened { found: kept.epoch }.into());
             }
             Some(kept) if kept.epoch == epoch => kept,
-            _ => Anchored { store, epoch, heads: Vec::new() },
+            _ => Anchored { store, epoch, log: None, heads: Vec::new() },
         };
-        kept.note(heads);
+        kept.note(log, heads);
         kept.write(&self.path)?;
         Ok(Some(kept))
     }
@@ -332,6 +419,22 @@ async fn compare(
     }
     let anchor = path.display().to_string();
     Err(Unfit::Behind { anchor, trajectory, known, found }.into())
+}
+
+/// Whether a checkpoint that was signed is still there.
+async fn compare_log(
+    store: &dyn Store,
+    path: &Path,
+    (size, root): LogHead,
+) -> Result<(), RunError> {
+    let there = store.log().checkpoint(Which::Size(size)).await?;
+    let there = there.and_then(|row| Note::parse(row.note.as_bytes()).ok());
+    let there = there.and_then(|note| TreeHead::parse(&note.text).ok());
+    if there.is_some_and(|head| (head.size, head.root) == (size, root)) {
+        return Ok(());
+    }
+    let found = store.log().checkpoint(Which::Newest).await?.map(|row| row.size);
+    Err(Unfit::LogBehind { anchor: path.display().to_string(), size, found }.into())
 }
 
 /// Held while the file is read and written again: several workers share it. None when it cannot be had.

@@ -82,6 +82,8 @@ pub struct Facts {
     descent: Option<Arc<Descent>>,
     /// What the newest `pending_approval` of a step told of what was done above a branch.
     told: RedBlackTreeMapSync<StepId, Arc<[EntryId]>>,
+    /// Commits since the last checkpoint.
+    commits: u64,
     /// The number of the newest entry.
     newest: u64,
     /// Whether any value of it is sensitive.
@@ -206,6 +208,7 @@ impl Follow for Facts {
             }
             Body::Approval(approval) => self.spoken(&approval.step, at, &approval.statement),
             Body::Commit(commit) => {
+                self.commits += 1;
                 if let Origin::Woken { by } = &commit.origin {
                     self.signals.remove_mut(by);
                 }
@@ -221,6 +224,7 @@ impl Follow for Facts {
                 }
                 self.settle(&commit.step, &commit.observation, skipped);
             }
+            Body::Checkpoint(_) => self.commits = 0,
             Body::Failure(failure) => {
                 let seen = (failure.outcome, failure.certainty, failure.dispatched);
                 self.failure(&failure.step, &failure.error, seen);

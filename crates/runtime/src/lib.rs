@@ -55,7 +55,7 @@ mod verify;
 mod vouch;
 mod worker;
 
-pub use anchor::{Anchored, Unfit};
+pub use anchor::{Anchored, LogHead, Unfit};
 pub use authority::{Keys, Unauthorised};
 pub use branches::{At, BranchOrder};
 pub use budgets::shortage;
@@ -74,7 +74,7 @@ pub use rules::{Foreseen, delta_of, foreseen, preconditions};
 pub use runner::Left;
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
-pub use sealing::{SealError, Sealed, Sealer};
+pub use sealing::{SealError, Sealed, Sealer, log_name};
 pub use spool::Spool;
 pub use tree::family;
 pub use vault::{Entropy, Held, Safe, Vault, above};

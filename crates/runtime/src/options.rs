@@ -31,6 +31,8 @@ pub struct Options {
     pub grace_ms: u64,
     /// How many attempts in a row may leave nothing behind before a job is given up.
     pub fruitless_most: u64,
+    /// After how many commits the digest of the world is written down.
+    pub checkpoint_every: u64,
     /// How many calls of a tenant may be under way at once, of all workers together.
     pub tenant_calls: BTreeMap<Tenant, NonZeroU32>,
     /// At which parts of a tenant's daily budget somebody is warned, in percent.
@@ -100,6 +102,7 @@ impl Default for Options {
             poll_ms: 200,
             grace_ms: 30_000,
             fruitless_most: 8,
+            checkpoint_every: 1_000,
             tenant_calls: BTreeMap::new(),
             warn_at: vec![80],
             webhooks: Vec::new(),

@@ -36,7 +36,7 @@ const KEEP_WITNESSED_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 pub struct Sealer {
     /// The key that signs checkpoints.
     pub key: PrivateKey,
-    /// What the log is called.
+    /// What the log is called in the first epoch of the store: see [`log_name`].
     pub origin: String,
     /// How often a worker seals, at most.
     pub every_ms: u64,
@@ -62,7 +62,7 @@ pub enum SealError {
     Root(u64),
     /// The log goes by another name.
     #[error(
-        "the log is called `{log}`, not `{given}`; a log keeps its name: set `origin` under [log] in gesta.toml to it"
+        "the log is called `{log}`, not `{given}`; a log keeps its name, and one that goes on in a restored copy adds the epoch to it: set `origin` under [log] in gesta.toml to it, without the epoch"
     )]
     Origin {
         /// Its name.
@@ -128,7 +128,7 @@ impl Sealer {
         now: UnixMs,
     ) -> Result<Sealed, SealError> {
         let log = store.log();
-        let Before { row, checkpoint: before, mut edge } = self.before(store).await?;
+        let Before { epoch, row, checkpoint: before, mut edge } = self.before(store).await?;
         let behind = log.unsealed(*after, MAX_TRAJECTORIES).await?;
         *after = behind.last().map(|row| row.trajectory);
         let more = behind.len() == MAX_TRAJECTORIES;
@@ -163,6 +163,7 @@ impl Sealer {
         let note = checkpoint.sign(&self.key)?.to_string();
         cut::here("before_seal");
         let seal = Seal {
+            epoch,
             from: row,
             checkpoint: CheckpointRow { size, at, witnesses: 0, note },
             runs: batch.runs,
@@ -177,7 +178,7 @@ impl Sealer {
         if won {
             sealed.checkpoint = Some(checkpoint);
         } else {
-            // Whoever was first has sealed some of it: look again, from the beginning.
+            // Whoever was first has sealed some of it, or opened an epoch: look again, from the beginning.
             (*after, sealed.more) = (None, true);
         }
         Ok(sealed)
@@ -185,17 +186,19 @@ impl Sealer {
 
     /// The log as it stands, with the edge that it grows from.
     async fn before(&self, store: &dyn Store) -> Result<Before, SealError> {
+        let epoch = store.epochs().epoch().await?.number;
+        let name = log_name(&self.origin, epoch);
         let newest = store.log().checkpoint(Which::Newest).await?;
         let Some(row) = newest else {
             let edge = Edge::new(0, &Tiles::default())?;
-            let (origin, root) = (self.origin.clone(), tree::empty_root());
+            let (origin, root) = (name, tree::empty_root());
             let checkpoint = Checkpoint { origin, size: 0, root, map: map::EMPTY, at: UnixMs(0) };
-            return Ok(Before { row: 0, checkpoint, edge });
+            return Ok(Before { epoch, row: 0, checkpoint, edge });
         };
         let note = Note::parse(row.note.as_bytes()).map_err(CheckpointError::Note)?;
         let checkpoint = Checkpoint::parse(&note.text)?;
-        if checkpoint.origin != self.origin {
-            let (log, given) = (checkpoint.origin, self.origin.clone());
+        if epoch_of(&self.origin, &checkpoint.origin).is_none_or(|sealed| sealed > epoch) {
+            let (log, given) = (checkpoint.origin, name);
             return Err(SealError::Origin { log, given });
         }
         let tiles = store.log().tiles(&Edge::wanted(checkpoint.size)).await?;
@@ -203,12 +206,33 @@ impl Sealer {
         if edge.root() != checkpoint.root {
             return Err(SealError::Root(checkpoint.size));
         }
-        Ok(Before { row: checkpoint.size, checkpoint, edge })
+        let checkpoint = Checkpoint { origin: name, ..checkpoint };
+        Ok(Before { epoch, row: checkpoint.size, checkpoint, edge })
     }
 }
 
-/// What a seal goes on from.
+/// What a log is called in an epoch of its store. A copy that was restored has forgotten what was sealed
+/// after it was made, and what it seals does not go on from there: under the same name it would be a
+/// split view, which witnesses refuse. So it is another log, with a name of its own.
+pub fn log_name(origin: &str, epoch: u64) -> String {
+    match epoch {
+        0 | 1 => origin.to_owned(),
+        _ => format!("{origin}/epoch-{epoch}"),
+    }
+}
+
+/// The epoch in which a log of this origin goes by this name.
+fn epoch_of(origin: &str, name: &str) -> Option<u64> {
+    let epoch = match name.strip_prefix(origin)? {
+        "" => 1,
+        rest => rest.strip_prefix("/epoch-")?.parse().ok()?,
+    };
+    (log_name(origin, epoch) == name).then_some(epoch)
+}
+
+/// What a seal goes on from. The checkpoint goes by the name of the log as it is now.
 struct Before {
+    epoch: u64,
     row: u64,
     checkpoint: Checkpoint,
     edge: Edge,
@@ -329,6 +353,9 @@ pub(crate) async fn keep(shared: Arc<Shared>, sealer: Sealer) {
         };
         let trouble = match done {
             Ok(sealed) => {
+                if let (Some(anchor), Some(checkpoint)) = (&shared.anchor, &sealed.checkpoint) {
+                    anchor.note_checkpoint(checkpoint);
+                }
                 sealed.left_out.first().map(|(id, why)| format!("{id} is not sealed: {why}"))
             }
             Err(error) => Some(format!("nothing is sealed: {error}")),

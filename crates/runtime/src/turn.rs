@@ -5,6 +5,7 @@
 //! same turn runs again on the new state.
 
 mod branch;
+mod checkpoint;
 mod confirm;
 mod delegate;
 mod fan;
@@ -131,6 +132,7 @@ impl Turn<'_> {
             }
         }
         self.note_delivered(draft)?;
+        self.checkpoint(draft)?;
         loop {
             let before = draft.state().head();
             self.pass(draft, first, &mut made)?;

@@ -17,7 +17,7 @@ use gesta_core::ids::TrajectoryId;
 use gesta_core::keys::PrivateKey;
 use gesta_core::log::Leaf;
 use gesta_core::log::checkpoint::{Checkpoint, TreeHead};
-use gesta_core::log::evidence::{Evidence, follows};
+use gesta_core::log::evidence::{Breach, Evidence, follows};
 use gesta_core::log::map;
 use gesta_core::log::note::Note;
 use gesta_core::log::tiles::{Edge, Tiles};
@@ -29,7 +29,7 @@ use gesta_store::faulty::{Fault, FaultyStore};
 use gesta_store::memory::MemoryStore;
 use gesta_store::postgres::{Options as PostgresOptions, PostgresStore};
 use gesta_store::sqlite::{Options as SqliteOptions, SqliteStore};
-use gesta_store::{Lag, Listing, Store, Which};
+use gesta_store::{Lag, Listing, Opening, Store, Which};
 
 /// A store, and what keeps it alive.
 struct Fresh {
@@ -94,6 +94,7 @@ on_every_store! {
     a_seal_may_fail_in_both_ways,
     several_sealers_never_fork_the_log,
     a_witnessed_checkpoint_can_be_shown_until_the_next,
+    each_epoch_has_a_log_of_its_own_name,
 }
 
 fn sealer() -> Sealer {
@@ -210,6 +211,33 @@ async fn everything_is_sealed_once_and_can_be_shown(fresh: Fresh) {
     assert_eq!(again.checkpoint, None, "nothing is new");
     let renamed = Sealer { origin: "other".to_owned(), ..sealer() };
     jobs.grow(store, 1, 1).await;
+    assert!(matches!(renamed.seal(store, EPOCH).await, Err(SealError::Origin { .. })));
+}
+
+/// What is sealed after a restore is no split view of what was sealed before: it says that it is another log.
+async fn each_epoch_has_a_log_of_its_own_name(fresh: Fresh) {
+    let store = &*fresh.store;
+    let mut jobs = Jobs::new();
+    jobs.grow(store, 1, 5).await;
+    seal(store).await;
+    let first = audit(store).await;
+    assert_eq!(first.origin, sealer().origin);
+    let opening =
+        Opening { by: "owner".parse().unwrap(), copied_at: EPOCH, known: Vec::new(), above: 1 };
+    store.epochs().open_epoch(&opening).await.unwrap();
+    assert_eq!(sealer().seal(store, EPOCH).await.unwrap().checkpoint, None, "nothing is new");
+    for (number, size) in [(2, 1), (3, 2)] {
+        jobs.grow(store, number, 5).await;
+        seal(store).await;
+        let second = audit(store).await;
+        assert_eq!(second.origin, format!("{}/epoch-2", first.origin));
+        assert!(second.size > first.size + size);
+        let heads = [&first, &second].map(|it| TreeHead::parse(&it.to_string()).unwrap());
+        let breach = follows(&heads[0], &heads[1], &[]).unwrap_err();
+        assert!(matches!(breach, Breach::OtherLog { .. }), "{breach}");
+    }
+    let renamed = Sealer { origin: format!("{}/epoch-3", first.origin), ..sealer() };
+    jobs.grow(store, 4, 5).await;
     assert!(matches!(renamed.seal(store, EPOCH).await, Err(SealError::Origin { .. })));
 }
 

@@ -78,6 +78,8 @@ pub enum Which {
 /// What a sealer adds to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seal {
+    /// The epoch that the store must still be in: what a restored copy seals is another log's.
+    pub epoch: u64,
     /// How many leaves the log must still have.
     pub from: u64,
     /// The checkpoint of the log as it is then.
@@ -108,9 +110,9 @@ pub trait LogStore: Send + Sync + 'static {
     /// How far the log is behind.
     async fn lag(&self) -> Result<Lag, StoreError>;
 
-    /// Adds to the log, if it still has as many leaves as are expected: all of it or none, and what of
-    /// which trajectory is sealed with it. False when somebody else has added first; then nothing is
-    /// changed. `Ok` means durable. After a crash without an answer it is unknown; the same again settles
+    /// Adds to the log, if it still has as many leaves as are expected and the store is in the same epoch:
+    /// all of it or none, and what of which trajectory is sealed with it. False when somebody else has
+    /// added first, or opened an epoch; then nothing is changed. `Ok` means durable. After a crash without an answer it is unknown; the same again settles
     /// it, since what is there already counts as added.
     async fn seal(&self, seal: &Seal) -> Result<bool, StoreError>;
 

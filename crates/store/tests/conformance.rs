@@ -67,6 +67,7 @@ macro_rules! conformance {
             what_is_not_sealed_is_found,
             a_log_is_never_forked,
             checkpoints_are_cosigned,
+            a_seal_of_another_epoch_is_not_taken,
             nodes_of_the_map_are_forgotten_in_time,
             what_was_open_is_held_in_a_new_epoch,
             what_is_held_takes_nothing_from_an_attempt,

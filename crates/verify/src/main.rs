@@ -17,7 +17,7 @@ use gesta_core::log::note::Note;
 use gesta_core::trust::{Keyring, TrustRoot, TrustedKey};
 use gesta_verify::bundle::Bundle;
 use gesta_verify::engine::{Demand, Options, Progress, Seen, verify, verify_proof};
-use gesta_verify::report::Report;
+use gesta_verify::report::{Report, Verdict};
 
 use args::{Args, Command, HELP, LogArgs, What, parse};
 
@@ -49,7 +49,7 @@ fn run(args: &Args) -> Result<ExitCode, String> {
         let text = if args.json {
             serde_json::to_string_pretty(&report).map_err(|error| error.to_string())? + "\n"
         } else {
-            visible(&(report.to_string() + &told(&report, &hints)))
+            visible(&(report.to_string() + &told(&report, &hints) + &unsealed(&report)))
         };
         show(&text);
     }
@@ -135,6 +135,14 @@ fn told(report: &Report, hints: &[TrustedKey]) -> String {
         }
     }
     text
+}
+
+/// What a sound bundle without a checkpoint does not show.
+fn unsealed(report: &Report) -> String {
+    if report.log.is_some() || report.verdict != Verdict::Sound {
+        return String::new();
+    }
+    "note: no checkpoint of a transparency log came along: that a tail was cut, or a trajectory left out, is not excluded; `--sealed` demands one\n".to_owned()
 }
 
 /// What others wrote, made safe to look at: a name in a bundle must not move the cursor, nor turn a line

@@ -262,6 +262,19 @@ impl Report {
         Self { log, ..self }
     }
 
+    /// With something more that speaks against it.
+    #[must_use]
+    pub fn and(mut self, finding: Finding) -> Self {
+        let worst = match self.verdict {
+            Verdict::Sound => None,
+            Verdict::Bad(class) => Some(class),
+        };
+        self.verdict = Verdict::worst(worst.into_iter().chain([finding.class]));
+        self.findings.push(finding);
+        self.findings.sort_by(|a, b| order(a).cmp(&order(b)));
+        self
+    }
+
     /// The report of something that could not even be opened.
     pub fn of_finding(finding: Finding) -> Self {
         Self::new(Vec::new(), vec![finding], Vec::new(), Counts::default(), false)

@@ -19,7 +19,7 @@ use crate::output::counted;
 use crate::projections::{self, Compared};
 use crate::session::Session;
 use crate::workspace::Workspace;
-use crate::{archive, chains, key_file, moment, output};
+use crate::{archive, chains, key_file, moment, output, sealing};
 
 /// How far in the future an entry may be before a clock is called wrong.
 const SKEW_MS: u64 = 5 * 60 * 1000;
@@ -30,7 +30,7 @@ const WRITTEN: UnixMs = UnixMs(1_790_000_000_000);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Checked are the store and its schema, that every trajectory folds, that the projections (status,
-queue, parked steps) are what folding gives, that bundles of archived trajectories are there, key files, the trust root, and the clock. Signatures are
+queue, parked steps) are what folding gives, that the store is not behind its anchor file, that bundles of archived trajectories are there, key files, the trust root, and the clock. Signatures are
 for `gesta verify`. The exit code is 1 if something is wrong and was not repaired.
 
 Examples:
@@ -91,6 +91,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             let folded = fold(session, &store, &traces, arguments.rebuild)?;
             clock(folded.newest, &mut examination);
             folded.tell(arguments.rebuild, &mut examination);
+            anchor(session, &store, &mut examination);
             bundles(session, &store, workspace.as_ref(), &mut examination)?;
             if let Some(workspace) = &workspace {
                 registry(workspace, &traces, &mut examination);
@@ -199,6 +200,19 @@ fn clock(newest: UnixMs, examination: &mut Examination) {
         ));
     }
     examination.judge("clock", format!("{}, behind no entry", moment::utc(now)), bad);
+}
+
+/// Whether the store has what this machine remembers of it.
+fn anchor(session: &Session, store: &Arc<dyn Store>, examination: &mut Examination) {
+    let bad = match sealing::behind(session, &**store) {
+        Ok(found) => found.map(|finding| finding.what),
+        Err(error) => Some(format!("{error:#}")),
+    };
+    examination.judge(
+        "anchor",
+        "nothing that was acknowledged is missing",
+        bad.into_iter().collect(),
+    );
 }
 
 /// Whether the bundles of what is archived are there, as they were written.

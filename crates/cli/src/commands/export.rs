@@ -96,7 +96,10 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     };
     let (mut contents, hidden) = contents(session, &store, &asked, &wanted)?;
     disclose(session, &store, &hidden, arguments, &mut contents)?;
-    let (disclosed, hidden) = (contents.disclosed() as u64, hidden.len() as u64);
+    let disclosed = contents.disclosed() as u64;
+    let erased = erased(session, &store, &hidden)?;
+    let hidden = hidden.len() as u64;
+    let withheld = hidden.saturating_sub(disclosed + erased);
 
     let mut beside = Beside::new(output, Readers::Everyone)?;
     session.wait(write(&store, contents.clone(), beside.file()))?;
@@ -118,7 +121,8 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             "entries": entries,
             "blobs": blobs,
             "disclosed": disclosed,
-            "withheld": hidden - disclosed,
+            "withheld": withheld,
+            "erased": erased,
         }))?;
     } else {
         session.out.line(format!(
@@ -129,14 +133,28 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             output.display()
         ))?;
         if hidden > 0 {
-            session.out.line(format!(
-                "{}: {disclosed} disclosed, {} withheld",
-                counted(hidden, "sensitive value", "sensitive values"),
-                hidden - disclosed
-            ))?;
+            let values = counted(hidden, "sensitive value", "sensitive values");
+            let gone = if erased > 0 { format!(", {erased} erased") } else { String::new() };
+            let told = format!("{values}: {disclosed} disclosed, {withheld} withheld{gone}");
+            session.out.line(told)?;
         }
     }
     Ok(0)
+}
+
+/// How many of the values are nowhere any more, as their trajectories say.
+fn erased(session: &Session, store: &Arc<dyn Store>, hidden: &Hidden) -> Result<u64> {
+    let within: BTreeSet<TrajectoryId> = hidden.values().map(|(id, _)| *id).collect();
+    let within: Vec<TrajectoryId> = within.into_iter().collect();
+    let mut gone: BTreeSet<TrajectoryId> = BTreeSet::new();
+    session.wait(chains::walk(store, &within, false, |visited| {
+        let erased = |entry: &Entry| matches!(entry.payload().body, Body::Erased(_));
+        if visited.entry.is_some_and(erased) {
+            gone.insert(visited.trajectory);
+        }
+        Ok(())
+    }))?;
+    Ok(hidden.values().filter(|(id, _)| gone.contains(id)).count() as u64)
 }
 
 fn asked(

@@ -23,11 +23,13 @@ use crate::moment;
 use crate::passphrase;
 use crate::problem::Problem;
 use crate::registry::Registry;
+use crate::sealing;
 use crate::session::Session;
 use crate::table;
 use crate::workspace::{ROOT_WRIT, Workspace};
 use crate::writs;
 use gesta_runtime::authority::{OWNER, window};
+use gesta_store::Store;
 
 /// Make, list, show, rotate, revoke and export keys
 #[derive(Debug, Args)]
@@ -373,13 +375,17 @@ fn rotate(session: &mut Session, arguments: &RotateArguments) -> Result<()> {
     let items = [new.clone(), ending.clone()].map(RegistryItem::Key);
     let [begins, ends] = &items;
     registry.register_all(session, &[(begins, &owner), (ends, last)], "rotation")?;
-    let reissued = is_owner && take_over(&workspace, &key, (&new, &ending), now)?;
+    let reissued = is_owner && take_over(&workspace, &key, &new, now)?;
+    trust_anew(&workspace, (&new, &ending), is_owner)?;
     if session.out.is_json() {
         return session.out.document(&json!({ "old": ending, "new": as_json(&new, Some(&path)) }));
     }
     session.out.line(format!("`{name}` is now {}", new.key))?;
     let until = moment::utc(ending.valid.not_after);
     session.out.line(format!("  {} may sign until {until}", ending.key))?;
+    if new.roles.contains(&Role::Sealer) {
+        return sealer_rotated(session, &workspace, &new, &*store);
+    }
     if !is_owner {
         return session.hint("restart whatever signs with it before then");
     }
@@ -392,12 +398,33 @@ fn rotate(session: &mut Session, arguments: &RotateArguments) -> Result<()> {
     )
 }
 
-/// The workspace's root writ and trust root name the new owner. A root writ with a budget of its own is
-/// left as it is: what was used below it would be forgotten.
+/// Witnesses know the log by its key, and whoever checks a proof without a bundle has no registry: both are
+/// to be told.
+fn sealer_rotated(
+    session: &mut Session,
+    workspace: &Workspace,
+    new: &TrustedKey,
+    store: &dyn Store,
+) -> Result<()> {
+    let sealer = sealing::of(workspace)?.filter(|sealer| sealer.id() == new.key);
+    if let Some(sealer) = sealer {
+        let key = session.wait(sealing::note_key(&sealer, store))?;
+        session.out.line(format!("  log    {key}"))?;
+    }
+    session.out.line(format!("  trust  {}", serde_json::to_string(new)?))?;
+    session.hint(
+        "restart whatever seals with it before then; witnesses take the first with \
+         `gesta witness add DIR --log KEY`, and those who check proofs by themselves add the second to \
+         the keys of their trust root",
+    )
+}
+
+/// The workspace's root writ names the new owner. One with a budget of its own is left as it is: what was
+/// used below it would be forgotten.
 fn take_over(
     workspace: &Workspace,
     key: &PrivateKey,
-    (new, old): (&TrustedKey, &TrustedKey),
+    new: &TrustedKey,
     now: UnixMs,
 ) -> Result<bool> {
     let root = writs::root(workspace)?;
@@ -410,21 +437,33 @@ fn take_over(
         let text = writs::text(&[Signed::sign(writ, key)?])?;
         replace(&workspace.directory.join(ROOT_WRIT), text.as_bytes(), Readers::Owner)?;
     }
-    let path = workspace.directory.join(&workspace.config.trust);
-    if path.exists() {
-        let bytes =
-            std::fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        let mut trust = TrustRoot::parse(&bytes)
-            .with_context(|| format!("`{}` is not a trust root", path.display()))?;
-        trust.keys.retain(|known| known.key != new.key);
-        for known in trust.keys.iter_mut().filter(|known| known.key == old.key) {
-            known.valid.not_after = known.valid.not_after.min(old.valid.not_after);
-        }
-        trust.keys.push(new.clone());
-        let text = serde_json::to_string_pretty(&trust)? + "\n";
-        replace(&path, text.as_bytes(), Readers::Everyone)?;
-    }
     Ok(reissues)
+}
+
+/// The workspace's trust root names the new key: that of the owner always, another if it named the old one.
+fn trust_anew(
+    workspace: &Workspace,
+    (new, old): (&TrustedKey, &TrustedKey),
+    is_owner: bool,
+) -> Result<()> {
+    let path = workspace.trust();
+    if !path.exists() {
+        return Ok(());
+    }
+    let bytes =
+        std::fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let mut trust = TrustRoot::parse(&bytes)
+        .with_context(|| format!("`{}` is not a trust root", path.display()))?;
+    if !is_owner && !trust.keys.iter().any(|known| known.key == old.key) {
+        return Ok(());
+    }
+    trust.keys.retain(|known| known.key != new.key);
+    for known in trust.keys.iter_mut().filter(|known| known.key == old.key) {
+        known.valid.not_after = known.valid.not_after.min(old.valid.not_after);
+    }
+    trust.keys.push(new.clone());
+    let text = serde_json::to_string_pretty(&trust)? + "\n";
+    replace(&path, text.as_bytes(), Readers::Everyone)
 }
 
 fn replace(path: &Path, bytes: &[u8], readers: Readers) -> Result<()> {

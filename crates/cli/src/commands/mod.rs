@@ -6,6 +6,7 @@ pub(crate) mod archive;
 pub(crate) mod backup;
 pub(crate) mod branch;
 pub(crate) mod budget;
+pub(crate) mod calls;
 pub(crate) mod cancel;
 pub(crate) mod check;
 pub(crate) mod completions;

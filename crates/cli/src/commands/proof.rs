@@ -2,10 +2,14 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use gesta_core::digest::EntryId;
+use gesta_core::ids::TrajectoryId;
 use gesta_runtime::Prover;
+use gesta_store::{Store, StoreError};
 use serde::Serialize;
 
 use super::seal;
@@ -54,18 +58,33 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         return write(session, &proof, output.as_deref());
     }
     let text = entry.as_deref().unwrap_or_default();
-    let (trajectory, stored) = session.wait(reference::entry(&store, text))?;
-    let proof = session.wait(prover.entry(trajectory, stored.seq))?;
+    let (trajectory, seq, id) = session.wait(named(&store, text))?;
+    let proof = session.wait(prover.entry(trajectory, seq))?;
     let proof = proof.ok_or_else(|| {
-        let what = format!("entry {} of {trajectory} is not in the log yet", stored.seq);
+        let what = format!("entry {seq} of {trajectory} is not in the log yet");
         Problem::new(what)
             .hint("`gesta seal` seals it now; `gesta seal status` shows how far the log is")
     })?;
-    if proof.entry.id != stored.id {
-        let what = format!("the log holds another entry {} of {trajectory}", stored.seq);
+    if id.is_some_and(|id| proof.entry.id != id) {
+        let what = format!("the log holds another entry {seq} of {trajectory}");
         return Err(Problem::new(what).class(gesta_core::verification::Class::Tampered).into());
     }
     write(session, &proof, output.as_deref())
+}
+
+/// The entry that is meant, with its id where it is at hand. What is archived in a bundle that is away is in
+/// the log all the same, by its number.
+async fn named(store: &Arc<dyn Store>, text: &str) -> Result<(TrajectoryId, u64, Option<EntryId>)> {
+    match reference::entry(store, text).await {
+        Ok((trajectory, stored)) => Ok((trajectory, stored.seq, Some(stored.id))),
+        Err(error) => match error.downcast_ref::<StoreError>() {
+            Some(StoreError::Archived { .. }) => match reference::numbered(store, text).await? {
+                Some((trajectory, seq)) => Ok((trajectory, seq, None)),
+                None => Err(error),
+            },
+            _ => Err(error),
+        },
+    }
 }
 
 fn write(session: &mut Session, proof: &impl Serialize, output: Option<&Path>) -> Result<u8> {

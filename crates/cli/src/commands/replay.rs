@@ -13,7 +13,6 @@ use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::TrajectoryKind;
 use gesta_core::state::State;
 use gesta_core::time::UnixMs;
-use gesta_runtime::RunError;
 use gesta_runtime::replay::{self, Asked, Library, Otherwise, Report, Session as Played, WhatIf};
 use gesta_store::memory::MemoryStore;
 use gesta_store::{Store, TrajectoryRow};
@@ -45,7 +44,12 @@ the record. `gesta verify` says whether signatures hold; `replay` says whether w
 follows.
 
 With `--policy` or `--tools` every recorded decision is reached once more under other rules, on the
-inputs of then: that is how a change of policy is reviewed before it ships.
+inputs of then: that is how a change of policy is reviewed before it ships. Of a time, the decisions
+that were taken then count, whenever their job began. Policies are checked against the tools of then; a
+trajectory that had not all of them is passed over and counted, unless `--tools` says which to take.
+
+The exit code is 7 if something came out otherwise than it is recorded, or if `--confirm` finds the
+outside otherwise, and 5 if something that is needed is not at hand.
 
 Examples:
   gesta replay t_4f2a
@@ -53,7 +57,7 @@ Examples:
   gesta replay t_4f2a --confirm
   gesta replay --all --bundle refund.gesta
   gesta replay --all --since 7d --policy stricter.cedar
-  gesta replay --all --tools gesta.next.toml --json | jq .otherwise")]
+  gesta replay --all --tools next/gesta.toml --json | jq .otherwise")]
 pub(crate) struct Arguments {
     /// The trajectories
     #[arg(value_name = "ID", required_unless_present = "all")]
@@ -61,10 +65,10 @@ pub(crate) struct Arguments {
     /// Every trajectory of the store
     #[arg(long, conflicts_with = "trajectories")]
     all: bool,
-    /// Of all, those that began at this time or later: 2026-11-16T09:30:00Z, or 7d for so long ago
+    /// Of all, what was at work at this time or later: 2026-11-16T09:30:00Z, or 7d for so long ago
     #[arg(long, value_name = "TIME", value_parser = moment::parse_or_ago, requires = "all")]
     since: Option<UnixMs>,
-    /// Of all, those that began before this time
+    /// Of all, what was at work before this time
     #[arg(long, value_name = "TIME", value_parser = moment::parse_or_ago, requires = "all")]
     before: Option<UnixMs>,
     /// The last entry to replay, by its number
@@ -74,7 +78,7 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "all")]
     world: bool,
     /// Ask the verifiers of the workspace whether the outside still agrees; nothing is changed
-    #[arg(long, conflicts_with_all = ["all", "until"])]
+    #[arg(long, conflicts_with = "until")]
     confirm: bool,
     /// Replay the trajectories of a bundle instead of the store's
     #[arg(long, value_name = "FILE", conflicts_with = "confirm")]
@@ -82,7 +86,7 @@ pub(crate) struct Arguments {
     /// Decide under these policies instead; several files are one set
     #[arg(long, value_name = "FILE")]
     policy: Vec<PathBuf>,
-    /// Decide with the tools of this file instead
+    /// Decide with the tools of this file instead; of a whole gesta.toml, only its tools are read
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
 }
@@ -99,29 +103,33 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         Some(file) => session.wait(of_bundle(file))?,
         None => session.store()?,
     };
-    let asked = Asked { until: arguments.until, what_if: what_if(arguments)? };
+    let Arguments { until, since, before, .. } = *arguments;
+    let asked = Asked { until, what_if: what_if(arguments)?, since, before };
     let rows = rows(session, &store, arguments)?;
     let started = Instant::now();
     let length = rows.iter().map(|row| row.head.seq + 1).sum();
     let bar = bar(output::shows_progress(session.out.is_json()), length);
     let mut library = Library::new(Arc::clone(&store));
+    let workshop = if arguments.confirm { Some(workshop(session)?) } else { None };
     let mut results = Vec::new();
-    let mut before = 0;
+    let mut passed = 0;
     for row in &rows {
-        let mut progress = |entries: u64| bar.set_position(before + entries);
+        let mut progress = |entries: u64| bar.set_position(passed + entries);
         let replaying = replay::replay(&mut library, row.trajectory, &asked, &mut progress);
-        let (report, state) = session.wait(replaying).map_err(|error| match error {
-            RunError::Policy(why) => Problem::new(format!("for {}: {why}", row.trajectory))
-                .hint("policies are checked against the tools that were recorded; `gesta policy check` checks them against those of the workspace")
-                .bad_input()
-                .into(),
-            error => anyhow::Error::from(error),
-        })?;
-        let checks = if arguments.confirm { confirm(session, row.trajectory)? } else { Vec::new() };
-        before += row.head.seq + 1;
+        let (report, state) = session.wait(replaying)?;
+        if let Some(until) = until.filter(|until| *until > row.head.seq) {
+            let what = format!("{} ends at entry {}, before {until}", row.trajectory, row.head.seq);
+            return Err(Problem::new(what).bad_input().into());
+        }
+        let checks = match &workshop {
+            Some(workshop) => session.wait(replay::confirm(workshop, row.trajectory))?,
+            None => Vec::new(),
+        };
+        passed += row.head.seq + 1;
         results.push(Outcome { report, state, checks });
     }
     bar.finish_and_clear();
+    fits_somewhere(&results)?;
     let code = results.iter().map(exit_code).max().unwrap_or(0);
     if session.out.is_json() {
         session.out.document(&document(&results, arguments, &asked))?;
@@ -142,9 +150,33 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
 fn exit_code(result: &Outcome) -> u8 {
     match &result.report.session {
         Played::Complete if !hashes_agree(&result.report) => DIVERGED,
+        // What differs outside came out otherwise too: whoever asks in a script is to notice.
+        Played::Complete if result.checks.iter().any(differs) => DIVERGED,
         Played::Complete => 0,
         Played::Diverged(_) => DIVERGED,
         Played::Failed { .. } => INCOMPLETE,
+    }
+}
+
+fn differs(check: &Check) -> bool {
+    check.verdict == CheckVerdict::Mismatch
+}
+
+/// Refuses policies that fit the tools of no trajectory: a typo is no answer.
+fn fits_somewhere(results: &[Outcome]) -> Result<()> {
+    let misfit = |result: &Outcome| {
+        result.report.misfit.as_ref().map(|why| format!("for {}: {why}", result.report.trajectory))
+    };
+    let attempted = |report: &Report| {
+        report.derived.contains_key("attempt") || report.given.contains_key("attempt")
+    };
+    let fits = |result: &Outcome| result.report.misfit.is_none() && attempted(&result.report);
+    match results.iter().find_map(misfit).filter(|_| !results.iter().any(fits)) {
+        None => Ok(()),
+        Some(why) => Err(Problem::new(why)
+            .hint("policies are checked against the tools that were recorded; `--tools gesta.toml` takes those of the workspace, and `gesta policy check` checks against them")
+            .bad_input()
+            .into()),
     }
 }
 
@@ -162,10 +194,9 @@ fn rows(
     if *all {
         let mut rows = session.wait(chains::all(store))?;
         rows.retain(|row| {
-            let begun = row.summary.begun_at;
             row.summary.kind != TrajectoryKind::Registry
-                && since.is_none_or(|since| begun >= since)
-                && before.is_none_or(|before| begun < before)
+                && since.is_none_or(|since| row.summary.changed_at >= since)
+                && before.is_none_or(|before| row.summary.begun_at < before)
         });
         return Ok(rows);
     }
@@ -204,12 +235,11 @@ fn what_if(arguments: &Arguments) -> Result<Option<WhatIf>> {
     Ok(Some(WhatIf { policies, tools }))
 }
 
-/// Whether the outside still agrees.
-fn confirm(session: &Session, trajectory: TrajectoryId) -> Result<Vec<Check>> {
+/// What asks the outside.
+fn workshop(session: &Session) -> Result<Workshop> {
     let workspace = Session::workspace()?;
     let tools = Toolbox::of(&workspace)?.catalogue;
-    let workshop = Workshop::open(session, workspace, tools)?;
-    Ok(session.wait(replay::confirm(&workshop, trajectory))?)
+    Workshop::open(session, workspace, tools)
 }
 
 fn document(results: &[Outcome], arguments: &Arguments, asked: &Asked) -> Value {
@@ -235,6 +265,11 @@ fn document(results: &[Outcome], arguments: &Arguments, asked: &Asked) -> Value 
         let otherwise: Vec<&Otherwise> = otherwise(results).collect();
         document.insert("decisions".to_owned(), json!(decisions(results)));
         document.insert("otherwise".to_owned(), json!(otherwise));
+        document.insert("undecided".to_owned(), json!(undecided(results)));
+        let passed_over: Vec<Value> = misfits(results)
+            .map(|(trajectory, why)| json!({ "trajectory": trajectory, "why": why }))
+            .collect();
+        document.insert("passed_over".to_owned(), Value::Array(passed_over));
     }
     Value::Object(document)
 }
@@ -250,6 +285,16 @@ fn otherwise(results: &[Outcome]) -> impl Iterator<Item = &Otherwise> {
 
 fn decisions(results: &[Outcome]) -> u64 {
     results.iter().map(|result| result.report.decisions).sum()
+}
+
+fn undecided(results: &[Outcome]) -> u64 {
+    results.iter().map(|result| result.report.undecided).sum()
+}
+
+/// Trajectories that what is asked about does not fit, and why.
+fn misfits(results: &[Outcome]) -> impl Iterator<Item = (TrajectoryId, &String)> {
+    let reports = results.iter().map(|result| &result.report);
+    reports.filter_map(|report| Some((report.trajectory, report.misfit.as_ref()?)))
 }
 
 /// How the replay of one trajectory went.
@@ -359,6 +404,7 @@ fn print_otherwise(session: &mut Session, results: &[Outcome]) -> Result<()> {
     for ((was, would_be), count) in &counts {
         session.out.line(format!("  {count:>6}  {was} -> {would_be}"))?;
     }
+    print_undecided(session, results)?;
     if changed.is_empty() {
         return Ok(());
     }
@@ -392,6 +438,26 @@ fn print_otherwise(session: &mut Session, results: &[Outcome]) -> Result<()> {
     if changed.len() > SHOWN {
         let more = changed.len() - SHOWN;
         session.hint(&format!("{more} more; `--json` has all of them"))?;
+    }
+    Ok(())
+}
+
+/// What nobody can say, and why.
+fn print_undecided(session: &mut Session, results: &[Outcome]) -> Result<()> {
+    let undecided = undecided(results);
+    if undecided > 0 {
+        session.out.line(format!("  {undecided:>6}  could not be decided"))?;
+    }
+    let misfits: Vec<_> = misfits(results).collect();
+    if let Some((trajectory, why)) = misfits.first() {
+        let count = counted(misfits.len() as u64, "trajectory", "trajectories");
+        let why = visible_lines(why);
+        session.out.line(format!(
+            "passed over: {count} with tools that these policies do not fit; {trajectory}: {why}"
+        ))?;
+        session.hint(
+            "`--tools gesta.toml` decides with the tools of the workspace instead of those of then",
+        )?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use clap::Args;
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::time::UnixMs;
-use gesta_runtime::{Anchored, alive};
+use gesta_runtime::{Anchored, alive, log_name};
 use gesta_store::{Epoch, Opening, Store};
 use serde_json::json;
 
@@ -27,14 +27,15 @@ use crate::place::Place;
 use crate::place::beside;
 use crate::problem::Problem;
 use crate::session::Session;
-use crate::{chains, moment, workshop};
+use crate::{chains, moment, sealing, workshop};
 
 /// Put a backup in place; nothing goes on until it is released
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A backup does not know what was started after it was made. So every trajectory that had not ended is
 held: it is not driven, and no call of it is made, until `gesta release` lets it go on. A store that is
-there is moved aside, never removed. All workers must have stopped.
+there is moved aside, never removed. All workers must have stopped. The transparency log goes on under
+another name, since what was sealed after the backup is forgotten too.
 
 With `--in-place` the store stays as it is: somebody has put an older copy there by other means, such as
 `pg_restore` or a snapshot of the disk.
@@ -180,15 +181,18 @@ impl Restoring {
     fn raise(&self, found: Epoch) -> Result<u64> {
         let above = self.remembered.as_ref().map_or(0, |anchored| anchored.epoch);
         let epoch = above.max(found.number) + 1;
-        let heads = self.remembered.as_ref().map_or(Vec::new(), |anchored| anchored.heads.clone());
-        Anchored { store: found.store, epoch, heads }.write(&self.anchor)?;
+        let (log, heads) = match &self.remembered {
+            Some(anchored) => (anchored.log, anchored.heads.clone()),
+            None => (None, Vec::new()),
+        };
+        Anchored { store: found.store, epoch, log, heads }.write(&self.anchor)?;
         Ok(epoch)
     }
 
     /// The epoch is open: the anchor begins anew with it.
     fn settle(&self, epoch: Epoch) -> Result<()> {
         let Epoch { store, number, .. } = epoch;
-        Ok(Anchored { store, epoch: number, heads: Vec::new() }.write(&self.anchor)?)
+        Ok(Anchored { store, epoch: number, log: None, heads: Vec::new() }.write(&self.anchor)?)
     }
 
     /// Refuses while somebody is at work.
@@ -289,9 +293,17 @@ fn set_aside(path: &Path, epoch: u64) -> Result<Option<PathBuf>> {
     Ok(moved.then_some(aside))
 }
 
+/// What the log is called from now on, if anybody seals here.
+fn log(epoch: Epoch) -> Result<Option<String>> {
+    let workspace = Session::workspace()?;
+    let name = || log_name(&sealing::origin(&workspace), epoch.number);
+    Ok(sealing::has_sealer(&workspace).then(name))
+}
+
 fn tell(session: &mut Session, restored: &Restored) -> Result<u8> {
     let Restored { store, epoch, copied_at, aside, beyond } = restored;
     let held = session.wait(release::held(store))?;
+    let log = log(*epoch)?;
     if session.out.is_json() {
         let beyond: Vec<_> = beyond
             .iter()
@@ -303,6 +315,7 @@ fn tell(session: &mut Session, restored: &Restored) -> Result<u8> {
             "moved_aside": aside,
             "held": held,
             "forgotten": beyond,
+            "log": log,
         }))?;
         return Ok(0);
     }
@@ -320,6 +333,11 @@ fn tell(session: &mut Session, restored: &Restored) -> Result<u8> {
     session.out.line(
         "keys revoked, policies published and freezes set since then are forgotten too: look at the registry with `gesta keys` and `gesta policy show` first",
     )?;
+    if let Some(log) = log {
+        session.out.line(format!(
+            "the transparency log goes on as `{log}`: tell witnesses and those who verify (docs/transparency.md)"
+        ))?;
+    }
     release::print(session, &held)?;
     Ok(0)
 }

@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use gesta_core::entry::Head;
 use gesta_core::log::Leaf;
-use gesta_core::log::checkpoint::Checkpoint;
+use gesta_core::log::checkpoint::{Checkpoint, TreeHead};
 use gesta_core::log::evidence::witnesses;
-use gesta_core::log::note::{Algorithm, Note, NoteKey};
+use gesta_core::log::note::Note;
 use gesta_core::log::tiles::{TileId, WIDTH, entries_path};
 use gesta_core::verification::Class;
-use gesta_runtime::{Prover, Sealed};
+use gesta_runtime::{Anchored, Prover, Sealed};
 use gesta_store::{CheckpointRow, Store, Which};
 use serde_json::json;
 
@@ -34,7 +34,8 @@ const HASH_BYTES: u64 = 32;
     args_conflicts_with_subcommands = true,
     after_help = "\
 The log shows that nothing was cut: each checkpoint holds every entry, and the last one of every
-trajectory. Workers seal by themselves (`every` under [log] in gesta.toml); this does it now.
+trajectory. Workers seal by themselves (`every` under [log] in gesta.toml); this does it now. A store
+that is behind what was sealed before is refused: `gesta restore` begins a log of another name.
 
 Examples:
   gesta seal
@@ -97,7 +98,11 @@ fn seal(session: &mut Session) -> Result<u8> {
             "`gesta keys list` shows who may seal; `key` under [log] in gesta.toml names another",
         )
     })?;
+    let anchor = sealing::refuse_behind(session, &*store)?;
     let Sealed { checkpoint, left_out, .. } = session.wait(sealer.seal(&*store, now))?;
+    if let Some(checkpoint) = &checkpoint {
+        session.wait(Anchored::note_checkpoint(anchor, &*store, checkpoint))?;
+    }
     if session.out.is_json() {
         let left_out: Vec<_> = left_out
             .iter()
@@ -144,7 +149,7 @@ fn status(session: &mut Session) -> Result<u8> {
     })?;
     let newest = newest.map(|row| Prover::new(&*store, row)).transpose()?;
     let sealer = workspace.as_ref().map(sealing::of).transpose()?.flatten();
-    let key = sealer.map(|it| NoteKey::new(&it.origin, Algorithm::Ed25519, it.id())).transpose()?;
+    let key = sealer.map(|it| session.wait(sealing::note_key(&it, &*store))).transpose()?;
     let now = Session::now();
     if session.out.is_json() {
         return session
@@ -209,6 +214,7 @@ fn export(session: &mut Session, directory: &Path) -> Result<u8> {
     let store = session.store()?;
     let row = pick(session, &store, false)?;
     let size = row.size;
+    goes_on(directory, &Prover::new(&*store, row.clone())?.checkpoint)?;
     let written = session.wait(async {
         let tiles = write_tiles(&store, directory, size).await?;
         anyhow::Ok(tiles + write_entries(&store, directory, size).await?)
@@ -225,6 +231,37 @@ fn export(session: &mut Session, directory: &Path) -> Result<u8> {
         ))?;
     }
     Ok(0)
+}
+
+/// Refuses a directory that holds another log, or more of this one: what is there would be mixed up with
+/// what is written.
+fn goes_on(directory: &Path, checkpoint: &Checkpoint) -> Result<()> {
+    let path = directory.join("checkpoint");
+    let Ok(bytes) = std::fs::read(&path) else { return Ok(()) };
+    let shown = path.display();
+    let there = Note::parse(&bytes).ok().and_then(|note| TreeHead::parse(&note.text).ok());
+    let there = there.ok_or_else(|| Problem::new(format!("`{shown}` is no checkpoint")))?;
+    if there.origin != checkpoint.origin {
+        let what = format!(
+            "`{shown}` is of the log `{}`, and this one is `{}`",
+            there.origin, checkpoint.origin
+        );
+        return Err(Problem::new(what)
+            .hint("give another directory; after a restore the log goes on under another name")
+            .into());
+    }
+    if there.size > checkpoint.size {
+        let what = format!(
+            "`{shown}` has {}, and this log {}",
+            leaves(there.size),
+            leaves(checkpoint.size)
+        );
+        return Err(Problem::new(what)
+            .hint("an older copy of the store does not replace what was published; after `gesta restore`, `gesta seal` goes on under another name")
+            .class(Class::Tampered)
+            .into());
+    }
+    Ok(())
 }
 
 /// Writes the tiles that are not there. Tiles only grow, so what is there is right.

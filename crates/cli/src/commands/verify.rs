@@ -25,8 +25,9 @@ use crate::{output, place, reference, sealing};
 #[command(after_help = "\
 Checked are canonical bytes, ids, links, signatures, roles, the legality of every entry, blobs,
 writs, what trajectories say of each other, and what the transparency log held of them. With ids, what those rest on is verified too:
-registries, sources of branches, parents and children. What is archived is read from its bundle. The
-exit code says what was found.
+registries, sources of branches, parents and children. What is archived is read from its bundle. With
+`--sealed` the store is also compared with the anchor file, which tells when an older copy was put in
+its place. The exit code says what was found.
 
 Examples:
   gesta verify
@@ -71,7 +72,12 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let started = Instant::now();
     let demand = Demand { sealed: arguments.sealed, ..Demand::default() };
     let only = arguments.only || arguments.here;
-    let report = verify(session, &store, &asked, &trust, (only, &demand))?;
+    let mut report = verify(session, &store, &asked, &trust, (only, &demand))?;
+    if arguments.sealed
+        && let Some(finding) = sealing::behind(session, &*store)?
+    {
+        report = report.and(finding);
+    }
     print(session, &report, started.elapsed())?;
     Ok(report.exit_code())
 }

@@ -36,7 +36,8 @@ there, and refuses a log that was rolled back or shows different things to diffe
 
 Examples:
   gesta witness init ~/witness --name witness.example --log 'gesta/t_4f2a…+1c2d3e4f+AQID…'
-  gesta witness sign ~/witness public/log/checkpoint --tiles public/log -o checkpoint.cosigned")]
+  gesta witness sign ~/witness public/log/checkpoint --tiles public/log -o checkpoint.cosigned
+  gesta witness add ~/witness --log 'gesta/t_4f2a…+5a6b7c8d+AQID…'")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -57,6 +58,23 @@ Examples:
         /// What it is called
         #[arg(long)]
         name: String,
+        /// The log's key, as `gesta seal status` shows it
+        #[arg(long, value_name = "KEY")]
+        log: String,
+    },
+    /// Accept a new key of a log, or watch one more log; what was seen is kept
+    #[command(after_help = "\
+A log whose sealer was given a new key, and one that goes on under another name after a restore, come
+with a key that the witness does not know. Ask the log's owner, over a channel you trust, before you add
+it: whoever has a key of the log can have checkpoints signed.
+
+Examples:
+  gesta witness add ~/witness --log 'gesta/t_4f2a…+5a6b7c8d+AQID…'
+  gesta witness add ~/witness --log 'gesta/t_4f2a…/epoch-2+9e8d7c6b+AQID…'")]
+    Add {
+        /// Where the witness keeps its key and what it has seen
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
         /// The log's key, as `gesta seal status` shows it
         #[arg(long, value_name = "KEY")]
         log: String,
@@ -93,17 +111,69 @@ struct State {
     type_: String,
     /// What it is called.
     name: String,
-    /// The key of the log that it watches.
-    log: String,
-    /// The text of the last checkpoint that it has signed.
+    /// The logs that it watches, one for each name.
+    logs: Vec<Watched>,
+}
+
+/// A log, and what the witness remembers of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Watched {
+    /// Its keys, the newest last; all of one name.
+    keys: Vec<String>,
+    /// The text of the last checkpoint that was signed.
     last: Option<String>,
 }
 
-const TYPE: &str = "gesta.witness.v1";
+/// What a witness remembered when it watched one key of one log.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StateOfOne {
+    #[serde(rename = "type")]
+    type_: String,
+    name: String,
+    log: String,
+    last: Option<String>,
+}
+
+const TYPE: &str = "gesta.witness.v2";
+const TYPE_OF_ONE: &str = "gesta.witness.v1";
+
+impl State {
+    fn read(path: &Path) -> Result<Self> {
+        let bytes = read(path)?;
+        let cannot = || format!("cannot read `{}`", path.display());
+        if let Ok(one) = serde_json::from_slice::<StateOfOne>(&bytes)
+            && one.type_ == TYPE_OF_ONE
+        {
+            let logs = vec![Watched { keys: vec![one.log], last: one.last }];
+            return Ok(Self { type_: TYPE.to_owned(), name: one.name, logs });
+        }
+        let state: Self = serde_json::from_slice(&bytes).with_context(cannot)?;
+        if state.type_ != TYPE {
+            let what = format!("`{}` has the type `{}`", path.display(), state.type_);
+            return Err(Problem::new(what).into());
+        }
+        Ok(state)
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let mut beside = Beside::new(path, Readers::Owner)?;
+        serde_json::to_writer_pretty(beside.file(), self)?;
+        beside.replace()
+    }
+
+    /// The log that goes by this name.
+    fn watched(&mut self, name: &str) -> Option<&mut Watched> {
+        let called = |key: &String| NoteKey::parse(key).is_ok_and(|key| key.name == name);
+        self.logs.iter_mut().find(|log| log.keys.iter().any(called))
+    }
+}
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     match &arguments.command {
         Command::Init { directory, name, log } => init(session, directory, name, log),
+        Command::Add { directory, log } => add(session, directory, log),
         Command::Sign { directory, checkpoint, tiles, consistency, output } => {
             let proof = Source { tiles: tiles.as_deref(), consistency: consistency.as_deref() };
             sign(session, directory, checkpoint, &proof, output.as_deref())
@@ -114,18 +184,14 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
 /// The key comes first: what is remembered of a log without a key would be of no use.
 fn init(session: &mut Session, directory: &Path, name: &str, log: &str) -> Result<u8> {
     let bad = |error: gesta_core::log::note::NoteError| Problem::new(error.to_string()).bad_input();
-    let watched = NoteKey::parse(log).map_err(bad)?;
-    if watched.algorithm != Algorithm::Ed25519 {
-        return Err(Problem::new(format!("`{log}` is the key of a witness, not of a log"))
-            .bad_input()
-            .into());
-    }
+    let watched = key_of_log(log)?;
     let state = directory.join(STATE);
     if state.exists() {
         return Err(Problem::new(format!(
             "`{}` exists already; nothing was changed",
             state.display()
         ))
+        .hint("`gesta witness add` has it accept another key, or watch another log")
         .into());
     }
     durable::private_directory(directory)?;
@@ -138,8 +204,9 @@ fn init(session: &mut Session, directory: &Path, name: &str, log: &str) -> Resul
         key
     };
     let note_key = NoteKey::new(name, Algorithm::Cosignature, key.id()).map_err(bad)?;
-    let (type_, name, log) = (TYPE.to_owned(), name.to_owned(), log.to_owned());
-    let text = serde_json::to_string_pretty(&State { type_, name: name.clone(), log, last: None })?;
+    let (type_, name) = (TYPE.to_owned(), name.to_owned());
+    let logs = vec![Watched { keys: vec![log.to_owned()], last: None }];
+    let text = serde_json::to_string_pretty(&State { type_, name: name.clone(), logs })?;
     durable::create(&state, text.as_bytes(), Readers::Owner)?;
     let trusted = TrustedKey {
         key: key.id(),
@@ -160,6 +227,51 @@ fn init(session: &mut Session, directory: &Path, name: &str, log: &str) -> Resul
         session.out.line(format!("  key    {note_key}"))?;
         session.out.line(format!("  trust  {}", serde_json::to_string(&trusted)?))?;
     }
+    Ok(0)
+}
+
+fn key_of_log(text: &str) -> Result<NoteKey> {
+    let key = NoteKey::parse(text).map_err(|error| Problem::new(error.to_string()).bad_input())?;
+    if key.algorithm != Algorithm::Ed25519 {
+        let what = format!("`{text}` is the key of a witness, not of a log");
+        return Err(Problem::new(what).bad_input().into());
+    }
+    Ok(key)
+}
+
+/// A log that is watched goes on from the last checkpoint, whichever of its keys signs; one of another
+/// name begins anew.
+fn add(session: &mut Session, directory: &Path, log: &str) -> Result<u8> {
+    let key = key_of_log(log)?;
+    let path = directory.join(STATE);
+    let _lock = lock(&path)?;
+    let mut state = State::read(&path)?;
+    let what = match state.watched(&key.name) {
+        Some(watched) if watched.keys.iter().any(|known| known == log) => "knew this key of",
+        Some(watched) => {
+            watched.keys.push(log.to_owned());
+            "accepts a new key of"
+        }
+        None => {
+            state.logs.push(Watched { keys: vec![log.to_owned()], last: None });
+            "watches from now on"
+        }
+    };
+    let last = state.watched(&key.name).and_then(|watched| watched.last.clone());
+    let last = last.as_deref().map(TreeHead::parse).transpose()?;
+    state.write(&path)?;
+    if session.out.is_json() {
+        let size = last.map(|last| last.size);
+        session
+            .out
+            .document(&json!({ "log": key.name, "logs": state.logs.len(), "seen": size }))?;
+        return Ok(0);
+    }
+    let seen = match last {
+        Some(last) => format!("it goes on from {} leaves", last.size),
+        None => "nothing of it was seen yet".to_owned(),
+    };
+    session.out.line(format!("`{}` {what} `{}`; {seen}", state.name, key.name))?;
     Ok(0)
 }
 
@@ -226,16 +338,10 @@ fn sign(
 ) -> Result<u8> {
     let path = directory.join(STATE);
     let _lock = lock(&path)?;
-    let mut state: State = serde_json::from_slice(&read(&path)?)
-        .with_context(|| format!("cannot read `{}`", path.display()))?;
-    if state.type_ != TYPE {
-        return Err(
-            Problem::new(format!("`{}` has the type `{}`", path.display(), state.type_)).into()
-        );
-    }
+    let mut state = State::read(&path)?;
     let key = key_file::read(&key_file::path(directory, KEY))?;
-    let (note, head) = signed_checkpoint(checkpoint, &NoteKey::parse(&state.log)?)?;
-    let last = state.last.as_deref().map(TreeHead::parse).transpose()?;
+    let (note, head, watched) = signed_checkpoint(checkpoint, &mut state)?;
+    let last = watched.last.as_deref().map(TreeHead::parse).transpose()?;
     if let Some(last) = &last {
         let proof =
             if last.size < head.size { source.proof(last.size, head.size)? } else { Vec::new() };
@@ -249,10 +355,8 @@ fn sign(
         })?;
     }
     // What is remembered is durable before anybody has the signature.
-    state.last = Some(note.text.clone());
-    let mut beside = Beside::new(&path, Readers::Owner)?;
-    serde_json::to_writer_pretty(beside.file(), &state)?;
-    beside.replace()?;
+    watched.last = Some(note.text.clone());
+    state.write(&path)?;
     give(session, &state, &key, note, output)
 }
 
@@ -285,17 +389,31 @@ fn give(
     Ok(0)
 }
 
-/// A checkpoint that the watched log has signed.
-fn signed_checkpoint(path: &Path, log: &NoteKey) -> Result<(Note, TreeHead)> {
+/// A checkpoint that a watched log has signed.
+fn signed_checkpoint<'a>(
+    path: &Path,
+    state: &'a mut State,
+) -> Result<(Note, TreeHead, &'a mut Watched)> {
     let shown = path.display();
     let refused = |what: &dyn std::fmt::Display| Problem::new(format!("`{shown}`: {what}"));
     let note = Note::parse(&read(path)?).map_err(|error| refused(&error).bad_input())?;
     let head = TreeHead::parse(&note.text).map_err(|error| refused(&error).bad_input())?;
-    if head.origin != log.name || note.signed_by(log.key) != Some(log.name.as_str()) {
-        let what = format!("`{}` has not signed it", log.name);
-        return Err(refused(&what).class(Class::Untrusted).into());
+    let untrusted = |what: &str, hint: &str| refused(&what).hint(hint).class(Class::Untrusted);
+    let Some(watched) = state.watched(&head.origin) else {
+        let what = format!("it is of the log `{}`, which is not watched", head.origin);
+        let hint = "a log goes on under another name after a restore; ask its owner, then `gesta witness add DIR --log KEY` watches it";
+        return Err(untrusted(&what, hint).into());
+    };
+    let signed = |key: &String| {
+        let key = NoteKey::parse(key).ok()?;
+        (note.signed_by(key.key)? == head.origin).then_some(())
+    };
+    if watched.keys.iter().find_map(signed).is_none() {
+        let what = format!("no key of `{}` that is known here has signed it", head.origin);
+        let hint = "if its sealer has a new key, ask its owner, then `gesta witness add DIR --log KEY` accepts it";
+        return Err(untrusted(&what, hint).into());
     }
-    Ok((note, head))
+    Ok((note, head, watched))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

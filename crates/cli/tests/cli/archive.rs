@@ -137,6 +137,8 @@ fn a_bundle_that_is_away_is_named_and_stops_nobody_else() {
     let world = history();
     world.gesta(&["seal"]).ok();
     let jobs = world.jobs();
+    let proved = |world: &World| world.gesta(&["proof", &format!("{}:3", jobs[0])]).json();
+    let proof = proved(&world);
     world.gesta(&ARCHIVE).ok();
     let bundle = archived(&world)[0]["archived"].as_str().unwrap().to_owned();
     std::fs::rename(world.path("archive"), world.path("away")).unwrap();
@@ -162,7 +164,9 @@ fn a_bundle_that_is_away_is_named_and_stops_nobody_else() {
     assert_eq!(archived(&world).len(), 5);
     world.gesta(&["seal"]).ok();
     world.gesta(&["worker", "--once"]).ok();
-    world.gesta(&["proof", &format!("{}:3", jobs[0])]).expect(5);
+    // The log holds it all the same.
+    assert_eq!(proved(&world)["entry"], proof["entry"]);
+    world.gesta(&["proof", &format!("{}:0a0a", jobs[0])]).expect(5);
 
     // Where the workspace keeps bundles it is found again, and one that was changed is not taken for it.
     let config = world.read("gesta.toml");

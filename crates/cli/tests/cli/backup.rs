@@ -110,6 +110,19 @@ fn an_old_copy_that_was_put_back_by_hand_is_refused() {
         assert!(refused.err.contains("gesta restore --in-place"), "{}", refused.err);
     }
     assert_eq!(outside(&world), [4, 2, 4, 2], "nothing was done again");
+    // Heads alone tell whoever only looks, and whoever would seal what is there.
+    let anchor = world.read("gesta.db.anchor");
+    let heads: String = anchor
+        .lines()
+        .filter(|line| !line.starts_with("log "))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    world.write("gesta.db.anchor", &heads);
+    for (command, code) in [(&["verify", "--sealed"][..], 3), (&["doctor"], 1), (&["seal"], 3)] {
+        let told = world.gesta(command).expect(code);
+        let told = format!("{}{}", told.out, told.err);
+        assert!(told.contains("the store is behind its anchor"), "{told}");
+    }
 
     // Going on with it takes an epoch, and then everything that was open is held.
     let restored = world.gesta(&["restore", "--in-place", "--json"]).json();
@@ -191,6 +204,48 @@ fn nothing_is_repeated_after_a_restore() {
     world.gesta(&["replay", &two]).ok();
     assert!(world.gesta(&["release"]).ok().contains("nothing is held"));
     world.gesta(&["release", &one]).expect(1);
+}
+
+/// A copy that was taken while workers were in the middle of jobs, and put back after they had gone on.
+#[test]
+fn a_backup_from_the_middle_of_work_repeats_nothing() {
+    const JOBS: usize = 24;
+    let world = world();
+    // A few at a time, so that there is a middle.
+    let config = world.read("gesta.toml").replace("[worker]\n", "[worker]\njobs = 3\n");
+    world.write("gesta.toml", &config);
+    world.write("job.yaml", "job: order\nsteps:\n  - { id: deposit, tool: pay, args: { cents: 1 } }\n  - { id: tell, tool: mail, needs: [deposit] }\n  - { id: rest, tool: pay, args: { cents: 2 }, needs: [tell] }\n");
+    for _ in 0..JOBS {
+        submit(&world);
+    }
+    let worker = world.start(&["worker"]);
+    // One that knows of some jobs that they were done, of some that they were begun, and of some nothing.
+    let begun = Instant::now();
+    loop {
+        let done = |rows: &[Value]| rows.iter().filter(|row| row["status"] == "completed").count();
+        let told = world.gesta(&["backup", "b.db", "--force", "--json"]).json();
+        let open = usize::try_from(told["open"].as_u64().unwrap()).unwrap();
+        assert!(open > 0 && begun.elapsed() < Duration::from_secs(60), "{told}");
+        let copied = world.gesta(&["jobs", "--json", "--store", "b.db"]).json_lines();
+        if done(&copied) > 0 && copied.iter().any(|row| row["status"] == "running") {
+            break;
+        }
+    }
+    all(&world, "completed");
+    stop(worker);
+    let before = outside(&world);
+    assert_eq!((before[0], before[1]), (2 * JOBS, JOBS));
+
+    world.gesta(&["restore", "b.db", "--force"]).ok();
+    world.gesta(&["verify"]).ok();
+    world.gesta(&["release", "--all"]).ok();
+    world.gesta(&["worker", "--once"]).ok();
+    let [payments, mails, ..] = outside(&world);
+    assert_eq!((payments, mails), (2 * JOBS, JOBS), "nothing was done again");
+    // Of each mail that the copy knows nothing of, a person has to say what became of it.
+    assert!(!world.gesta(&["doubts", "--json"]).json_lines().is_empty());
+    world.gesta(&["verify"]).ok();
+    world.gesta(&["replay", "--all"]).ok();
 }
 
 #[test]

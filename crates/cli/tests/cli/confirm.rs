@@ -236,6 +236,23 @@ fn a_world_that_changed_is_warned_about_or_confirmed_by_a_person() {
 }
 
 #[test]
+fn a_replay_that_finds_the_outside_otherwise_says_so_by_its_exit_code() {
+    let (world, server, id) = killed("light", "strict");
+    world.gesta(&["resume", &id]).ok();
+    assert!(world.gesta(&["replay", &id, "--confirm"]).ok().contains("lamp/hall  agrees"));
+    change("light", &world, &server);
+    world.gesta(&["replay", &id]).ok();
+    for asked in [&["replay", &id, "--confirm"][..], &["replay", "--all", "--confirm"]] {
+        let told = world.gesta(asked).expect(7);
+        assert!(
+            told.out.contains("  complete: ") && told.out.contains("lamp/hall  DIFFERS"),
+            "{}",
+            told.out
+        );
+    }
+}
+
+#[test]
 fn a_world_that_cannot_be_reached_is_waited_for() {
     let (world, server, id) = killed("ticket", "strict");
     server.says("503 Service Unavailable", "\"\"", "");

@@ -1,5 +1,7 @@
 //! `examples/forensics`, command by command, as its README tells.
 
+use gesta_verify::engine::Demand;
+use gesta_verify::report::Verdict;
 use serde_json::Value;
 
 use crate::world::World;
@@ -30,8 +32,18 @@ fn paid(world: &World, job: &str) -> u64 {
 fn the_call_is_found_explained_proved_and_replayed() {
     let (world, jobs) = tuesday();
     let bad = &jobs[2];
-    let entry = format!("{bad}:{}", paid(&world, bad));
+    let asked = ["calls", "--tool", "payments.pay", "--since", "7d", "--where", "cents=420000"];
+    let found = world.gesta(&asked).ok();
+    let seq = paid(&world, bad);
+    let entry = format!("{bad}:{seq}");
+    let (short, found) = (&bad[..10], found.trim_end());
+    assert!(found.lines().count() == 1 && found.contains(&format!("  {short}:{seq} ")), "{found}");
+    assert!(found.contains("pay           payments.pay      allowed  done"), "{found}");
+    assert!(found.ends_with(r#"{"cents":420000,"to":"ada"}"#), "{found}");
+    world.gesta(&["log", bad]).ok();
     assert!(world.gesta(&["show", &entry]).ok().contains("420000"));
+    let receipt = world.gesta(&["receipt", &format!("{bad}:{}", seq + 1)]).ok();
+    assert!(receipt.contains("payments.pay"), "{receipt}");
     assert!(world.gesta(&["policy", "explain", &entry]).ok().contains("pay-claims"));
     world.gesta(&["seal"]).ok();
     world.gesta(&["verify", "--sealed"]).ok();
@@ -41,6 +53,35 @@ fn the_call_is_found_explained_proved_and_replayed() {
         world.gesta(&["replay", "--all", "--since", "7d", "--policy", "fixed.cedar"]).ok();
     assert!(otherwise.contains("2 of 9 decisions would have come out otherwise"), "{otherwise}");
     assert!(otherwise.contains("2  allowed -> asked"), "{otherwise}");
+}
+
+#[test]
+fn calls_are_found_by_what_they_were_and_became() {
+    let (world, jobs) = tuesday();
+    let found =
+        |asked: &[&str]| world.gesta(&[&["calls", "--json"][..], asked].concat()).json_lines();
+    assert_eq!(found(&[]).len(), 9);
+    let paid = found(&["--tool", "payments.pay"]);
+    assert_eq!(paid.len(), 3);
+    assert!(paid.iter().all(|call| call["verdict"] == "allow" && call["outcome"] == "done"));
+    let ada = found(&["--where", "to=ada"]);
+    let tools: Vec<_> = ada.iter().map(|call| call["tool"].as_str().unwrap()).collect();
+    assert_eq!(tools, ["payments.pay", "mail.send"]);
+    assert!(ada.iter().all(|call| call["trajectory"] == jobs[2].as_str()));
+    assert_eq!(found(&["--where", "/to=ada", "--where", "cents=420000"]).len(), 1);
+    assert_eq!(found(&["--where", "cents=420001"]).len(), 0);
+    assert_eq!(found(&["--since", "1d"]).len(), 9);
+    assert_eq!(found(&["--before", "1d"]).len(), 0);
+    world.gesta(&["calls", "--where", "cents"]).expect(2);
+
+    // What was refused is listed with what is known of it.
+    world.write("policy.cedar", "@id(\"none\") forbid (principal, action, resource);\n");
+    world.gesta(&["policy", "publish"]).ok();
+    world.gesta(&["run", "claim.yaml", "--input", "claim=5"]).expect(10);
+    let refused = found(&["--since", "1d"]);
+    let refused: Vec<_> = refused.iter().filter(|call| call["verdict"] == "deny").collect();
+    assert_eq!((refused.len(), &refused[0]["outcome"]), (1, &"not_made".into()), "{refused:?}");
+    assert_eq!(refused[0]["reason"], "policy_denied");
 }
 
 #[test]
@@ -75,8 +116,15 @@ fn the_corrected_plan_runs_on_from_the_moment_before() {
     let repeated = ["branch", &branch, "--at", "cents", "--mode", "recorded"];
     world.gesta(&repeated).ok();
     world.gesta(&["verify", "--sealed"]).ok();
+    world.gesta(&["seal"]).ok();
     world.gesta(&["export", bad, &branch, "-o", "case.gesta"]).ok();
+    // Another machine, with the bundle and the trust root that was handed over before.
     let elsewhere = World::new();
+    elsewhere.write("trust.json", &world.read("trust.json"));
+    std::fs::copy(world.path("case.gesta"), elsewhere.path("case.gesta")).unwrap();
+    let sealed = Demand { sealed: true, ..Demand::default() };
+    let report = crate::transparency::audit(&elsewhere, "case.gesta", &sealed);
+    assert_eq!(report.verdict, Verdict::Sound, "{report}");
     let case = world.path("case.gesta").display().to_string();
     elsewhere.gesta(&["replay", "--all", "--bundle", &case]).ok();
 }

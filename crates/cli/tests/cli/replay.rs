@@ -2,7 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use gesta_core::amounts::Amounts;
+use gesta_core::body::{Commit, Origin, Signal};
+use gesta_core::content::Content;
+use gesta_core::document::Outcome;
+use gesta_core::entry::{Author, Body, Entry};
+use gesta_core::json::Canon;
+use gesta_core::world::Delta;
+use gesta_store::sqlite::{Options, SqliteStore};
+use gesta_store::{Chain, Store};
 use gesta_verify::report::Verdict;
 use serde_json::Value;
 
@@ -38,7 +48,7 @@ fn a_job_is_derived_again_without_a_call() {
     // Nothing was added by looking.
     let heads = |world: &World| world.gesta(&["log", "--json"]).ok();
     let before = heads(&world);
-    world.gesta(&["replay", "--all", "--confirm"]).expect(2);
+    world.gesta(&["replay", "--all", "--confirm"]).ok();
     world.gesta(&["replay", &id, "--confirm", "--until", "3"]).expect(2);
     world.gesta(&["replay", &id, "--confirm"]).ok();
     assert_eq!(heads(&world), before);
@@ -100,6 +110,183 @@ fn what_cannot_be_tried_is_refused() {
     world.gesta(&["replay", &id, "--tools", "missing.toml"]).expect(2);
     world.gesta(&["replay"]).expect(2);
     world.gesta(&["replay", "t_ffff"]).expect(1);
+}
+
+const ALL: &str = "@id(\"all\") permit (principal, action, resource);\n";
+
+fn tool(name: &str) -> String {
+    format!(
+        "[tools.{name}]\neffect = \"external\"\n[tools.{name}.driver.process]\ncommand = 'echo \"{{}}\"'\nshell = true\nenv = [\"PATH\"]\n"
+    )
+}
+
+/// Ends a job that waits with a result that does not follow, as somebody would who has the worker's place.
+fn forge(world: &World, id: &str, value: &str) {
+    let (path, id) = (world.path("gesta.db"), id.parse().unwrap());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path, Options::default()).unwrap());
+        let attempt = store.entries(id, 0, 64).await.unwrap();
+        let mut entries = attempt.iter().map(|stored| Entry::from_bytes(&stored.bytes).unwrap());
+        let by = entries.find(|entry| entry.kind().to_string() == "attempt").unwrap();
+        let by = by.payload().by.clone();
+        let mut chain = Chain::load(store, id).await.unwrap();
+        let appended = chain.append(|admission| {
+            let now = admission.state().at().plus(1);
+            let signal = Signal {
+                id: "s".parse().unwrap(),
+                key: "go".parse().unwrap(),
+                payload: Content::Inline(Canon::null()),
+            };
+            let sender = Author::Principal("somebody".parse().unwrap());
+            let woken = admission.push(now, sender, Body::Signal(Box::new(signal)))?.id();
+            for (step, origin, value) in
+                [("hold", Origin::Woken { by: woken }, "null"), ("sum", Origin::Computed, value)]
+            {
+                let commit = Commit {
+                    compiler: gesta_runtime::COMPILER.to_owned(),
+                    cost: Amounts::default(),
+                    delta: Delta::default(),
+                    observation: Content::Inline(Canon::parse(value.as_bytes()).unwrap()),
+                    origin,
+                    outcome: Outcome::Pure,
+                    parent_commit: admission.state().last_commit(),
+                    step: step.parse().unwrap(),
+                    writ: admission.state().writ().unwrap().0,
+                };
+                admission.push(now, by.clone(), Body::Commit(Box::new(commit)))?;
+            }
+            Ok(())
+        });
+        appended.await.unwrap();
+    });
+}
+
+#[test]
+fn what_does_not_follow_is_shown_and_has_an_exit_code_of_its_own() {
+    let world = World::with_workspace();
+    world.write("job.yaml", "job: x\ninput:\n  n: integer\nsteps:\n  - { id: hold, wait: { signal: go } }\n  - { id: sum, set: \"${ input.n + 1 }\", needs: [hold] }\n");
+    world.gesta(&["submit", "job.yaml", "--input", "n=41"]).ok();
+    world.gesta(&["worker", "--once"]).ok();
+    let id = world.job();
+    world.gesta(&["replay", &id]).ok();
+    forge(&world, &id, "43");
+    world.gesta(&["verify", &id]).ok();
+    let told = world.gesta(&["replay", &id]).expect(7);
+    for line in [
+        "diverged at entry 6 (`commit` of step `sum`)",
+        "  at        /body/observation/inline\n",
+        "  recorded  43\n",
+        "  derived   42\n",
+        "  perhaps   ",
+    ] {
+        assert!(told.out.contains(line), "{line}: {}", told.out);
+    }
+    let told = world.gesta(&["replay", "--all", "--json"]).expect(7);
+    let report: Value = serde_json::from_str(&told.out).unwrap();
+    let found = &report["replays"][0]["session"]["diverged"];
+    assert_eq!((&found["seq"], &found["recorded"]), (&6.into(), &43.into()), "{report:#}");
+    // As far as the entry before it, everything follows.
+    world.gesta(&["replay", &id, "--until", "5"]).ok();
+}
+
+#[test]
+fn the_world_is_shown_as_it_stood() {
+    let tool = tool("act").replace(
+        "[tools.act.driver",
+        "changes = [{ type = \"thing\", id = \"args.id\" }]\n[tools.act.driver",
+    );
+    let world = World::with_tools(&tool);
+    world.write("job.yaml", "job: x\nsteps:\n  - { id: one, tool: act, args: { id: a } }\n  - { id: two, tool: act, args: { id: b }, needs: [one] }\n");
+    world.gesta(&["run", "job.yaml"]).ok();
+    let id = world.job();
+    let kinds = world.kinds(&id);
+    let commits: Vec<usize> =
+        (0..kinds.len()).filter(|at| kinds[*at] == "commit").take(2).collect();
+    let at = |until: usize| {
+        let until = until.to_string();
+        let asked = ["replay", &id, "--until", &until, "--world"];
+        let report = world.gesta(&[&asked[..], &["--json"]].concat()).json()["replays"][0].clone();
+        assert_eq!(report["head"]["seq"].to_string(), until);
+        let things = report["resources"].as_array().unwrap();
+        let things = things.iter().map(|one| one["resource"]["id"].as_str().unwrap().to_owned());
+        (things.collect::<Vec<_>>(), world.gesta(&asked).ok())
+    };
+    let (none, told) = at(commits[0] - 1);
+    assert!(none.is_empty() && !told.contains("thing/"), "{told}");
+    let (one, told) = at(commits[0]);
+    assert!(one == ["a"] && told.contains("    thing/a  v1  "), "{one:?}: {told}");
+    let (mut both, told) = at(commits[1]);
+    both.sort();
+    assert!(both == ["a", "b"] && told.contains("    thing/b  v1  "), "{both:?}: {told}");
+    let beyond = world.gesta(&["replay", &id, "--until", "99"]).expect(2);
+    assert!(beyond.err.contains(&format!("ends at entry {}", kinds.len() - 1)), "{}", beyond.err);
+}
+
+/// A job that began before the time asked about, and went on in it.
+#[test]
+fn decisions_are_chosen_by_when_they_were_taken() {
+    let world = World::with_tools(&tool("act"));
+    let job = "job: x\nsteps:\n  - { id: one, tool: act }\n  - { id: hold, wait: { signal: go }, needs: [one] }\n  - { id: two, tool: act, needs: [hold] }\n";
+    world.write("job.yaml", job);
+    let id = world.gesta(&["submit", "job.yaml", "--json"]).json()["trajectory"].clone();
+    let id = id.as_str().unwrap().to_owned();
+    world.gesta(&["worker", "--once"]).ok();
+    world.gesta(&["signal", &id, "go"]).ok();
+    world.gesta(&["worker", "--once"]).ok();
+    let entries = world.gesta(&["log", &id, "--json"]).json_lines();
+    let signal = entries.iter().find(|entry| entry["entry"]["kind"] == "signal").unwrap();
+    let at = i64::try_from(signal["entry"]["at"].as_u64().unwrap()).unwrap();
+    let at = jiff::Timestamp::from_millisecond(at).unwrap().to_string();
+    world.write("none.cedar", "@id(\"none\") forbid (principal, action, resource);\n");
+    let steps = |range: &[&str]| {
+        let asked = ["replay", "--all", "--policy", "none.cedar", "--json"];
+        let report = world.gesta(&[&asked[..], range].concat()).json();
+        let changed = report["otherwise"].as_array().unwrap().clone();
+        let steps: Vec<String> =
+            changed.iter().map(|one| one["step"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(report["decisions"].as_u64(), Some(steps.len() as u64));
+        steps
+    };
+    assert_eq!(steps(&[]), ["one", "two"]);
+    assert_eq!(steps(&["--since", &at]), ["two"]);
+    assert_eq!(steps(&["--before", &at]), ["one"]);
+}
+
+/// One trajectory of many had not all of the tools that a policy names.
+#[test]
+fn what_a_policy_does_not_fit_is_passed_over_and_counted() {
+    let world = World::with_tools(&tool("old"));
+    world.write("old.yaml", "job: x\nsteps:\n  - { id: one, tool: old }\n");
+    world.write("new.yaml", "job: x\nsteps:\n  - { id: one, tool: new }\n");
+    world.gesta(&["run", "old.yaml"]).ok();
+    let before = world.job();
+    let config = world.read("gesta.toml");
+    world.write("gesta.toml", &format!("{config}{}", tool("new")));
+    world.gesta(&["policy", "publish"]).ok();
+    world.gesta(&["run", "new.yaml"]).ok();
+    let policy =
+        format!("{ALL}@id(\"no-new\") forbid (principal, action, resource == Tool::\"new\");\n");
+    world.write("no-new.cedar", &policy);
+    let asked = ["replay", "--all", "--policy", "no-new.cedar"];
+    let told = world.gesta(&asked).expect(0);
+    assert!(told.out.contains("1 of 2 decisions would have come out otherwise"), "{}", told.out);
+    assert!(told.out.contains("1  could not be decided"), "{}", told.out);
+    assert!(told.out.contains("passed over: 1 trajectory with tools"), "{}", told.out);
+    assert!(told.err.contains("hint: `--tools gesta.toml`"), "{}", told.err);
+    let report = world.gesta(&[&asked[..], &["--json"]].concat()).json();
+    assert_eq!(
+        (&report["undecided"], &report["passed_over"][0]["trajectory"]),
+        (&1.into(), &before.as_str().into())
+    );
+    // The tools of the workspace fit, and its whole file may be given.
+    let with = [&asked[..], &["--tools", "gesta.toml", "--json"]].concat();
+    let report = world.gesta(&with).json();
+    assert_eq!((&report["undecided"], &report["passed_over"]), (&0.into(), &serde_json::json!([])));
+    assert_eq!(report["otherwise"].as_array().unwrap().len(), 1);
+    // What fits nothing is a mistake.
+    let refused = world.gesta(&["replay", &before, "--policy", "no-new.cedar"]).expect(2);
+    assert!(refused.err.contains("--tools gesta.toml"), "{}", refused.err);
 }
 
 /// The bundles of a part of the vectors.

@@ -202,7 +202,8 @@ fn what_is_erased_is_gone_and_everything_still_verifies() {
     assert!(world.gesta(&["log", &id, "--reveal"]).ok().contains("‹erased›"));
     let told = world.gesta(&["export", &id, "-o", "x", "--disclose", "/mail"]).expect(1).err;
     assert!(told.contains("erased"), "{told}");
-    world.gesta(&["export", &id, "-o", "bundle", "--disclose", "all"]).ok();
+    let told = world.gesta(&["export", &id, "-o", "bundle", "--disclose", "all"]).ok();
+    assert!(told.contains("2 sensitive values: 0 disclosed, 0 withheld, 2 erased"), "{told}");
     let report = audit(&world.path("bundle"), &world.path("trust.json"));
     assert_eq!(report.verdict, Verdict::Sound, "{report}");
     assert_eq!(fates(&report, &id), [Fate::Erased, Fate::Erased]);

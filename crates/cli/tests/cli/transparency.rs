@@ -4,9 +4,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use gesta_core::log::evidence::EntryProof;
 use gesta_core::trust::TrustRoot;
 use gesta_verify::bundle::Bundle;
-use gesta_verify::engine::{Demand, Options, verify};
+use gesta_verify::engine::{Demand, Options, verify, verify_proof};
 use gesta_verify::report::{Report, Verdict};
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use crate::world::{Ran, World};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What an auditor does with a bundle who demands that nothing was cut.
-fn audit(world: &World, bundle: &str, demand: &Demand) -> Report {
+pub(crate) fn audit(world: &World, bundle: &str, demand: &Demand) -> Report {
     let trust = TrustRoot::parse(&std::fs::read(world.path("trust.json")).unwrap()).unwrap();
     let bundle = Bundle::open(&world.path(bundle)).unwrap();
     verify(&bundle, &trust.keyring().unwrap(), &Options { demand, ..Options::default() })
@@ -205,6 +206,162 @@ fn refuses_another_history(world: &World, size: u64, sign: &dyn Fn(&str, &[&str]
         "{}",
         split.err
     );
+}
+
+/// What the newest checkpoint of the log is signed as.
+fn origin(world: &World) -> String {
+    status(world)["checkpoint"]["origin"].as_str().unwrap().to_owned()
+}
+
+/// A backup forgets what was sealed after it: what is sealed from there on would be a split view of what
+/// witnesses have signed. So it is another log.
+#[test]
+fn what_goes_on_after_a_restore_is_another_log() {
+    let world = World::with_workspace();
+    world.gesta(&["seal"]).ok();
+    with_witness(&world);
+    let sign = |directory: &str| {
+        let checkpoint = format!("{directory}/checkpoint");
+        world.gesta(&["witness", "sign", "w", &checkpoint, "--tiles", directory, "-o", "cosigned"])
+    };
+    world.gesta(&["seal", "export", "log"]).ok();
+    sign("log").expect(0);
+    world.gesta(&["backup", "b.db"]).ok();
+    grow(&world, "ada");
+    world.gesta(&["seal"]).ok();
+    world.gesta(&["seal", "export", "log"]).ok();
+    sign("log").expect(0);
+    let first = origin(&world);
+
+    let restored = world.gesta(&["restore", "b.db", "--force"]).ok();
+    let second = format!("{first}/epoch-2");
+    assert!(restored.contains(&format!("goes on as `{second}`")), "{restored}");
+    // What was published stays what it is.
+    let behind = world.gesta(&["seal", "export", "log"]).expect(3);
+    assert!(behind.err.contains("does not replace what was published"), "{}", behind.err);
+    grow(&world, "bob");
+    world.gesta(&["seal"]).ok();
+    assert_eq!(origin(&world), second);
+    world.gesta(&["verify", "--sealed"]).ok();
+    let mixed = world.gesta(&["seal", "export", "log"]).expect(1);
+    assert!(mixed.err.contains(&format!("is of the log `{first}`")), "{}", mixed.err);
+    world.gesta(&["seal", "export", "log-2"]).ok();
+
+    // A witness takes it for another log, once it is told of it, and remembers both.
+    let unknown = sign("log-2").expect(4);
+    assert!(unknown.err.contains("is not watched"), "{}", unknown.err);
+    assert!(unknown.err.contains("`gesta witness add DIR --log KEY`"), "{}", unknown.err);
+    let key = status(&world)["key"].as_str().unwrap().to_owned();
+    assert!(key.starts_with(&second), "{key}");
+    let added = world.gesta(&["witness", "add", "w", "--log", &key]).ok();
+    assert!(added.contains("nothing of it was seen yet"), "{added}");
+    sign("log-2").expect(0);
+    world.gesta(&["seal", "cosign", "cosigned"]).ok();
+    grow(&world, "cyd");
+    world.gesta(&["seal"]).ok();
+    world.gesta(&["seal", "export", "log-2"]).ok();
+    sign("log-2").expect(0);
+    let aside = "gesta.db.before-epoch-2";
+    world.gesta(&["seal", "export", "was", "--store", aside]).ok();
+    sign("was").expect(0);
+    world.gesta(&["seal", "export", "cut", "--store", "b.db"]).ok();
+    assert!(sign("cut").expect(3).err.contains("rolled back"));
+
+    // Whoever verifies by name takes it for another log too.
+    world.gesta(&["export", "--all", "-o", "all.gesta"]).ok();
+    let named = |name: &str| Demand { origin: Some(name.to_owned()), ..sealed() };
+    assert_eq!(audit(&world, "all.gesta", &named(&second)).verdict, Verdict::Sound);
+    assert_eq!(audit(&world, "all.gesta", &named(&first)).findings[0].code, "log_origin");
+}
+
+/// An older copy of the store, put in its place beside the anchor.
+#[test]
+fn a_store_that_was_rolled_back_is_noticed_without_a_worker() {
+    let world = World::with_workspace();
+    world.gesta(&["seal"]).ok();
+    std::fs::copy(world.path("gesta.db"), world.path("old.db")).unwrap();
+    grow(&world, "ada");
+    world.gesta(&["seal"]).ok();
+    let published = told_size(&world);
+    for command in [&["verify", "--sealed"][..], &["doctor"], &["seal"]] {
+        world.gesta(command).ok();
+    }
+    std::fs::copy(world.path("old.db"), world.path("gesta.db")).unwrap();
+
+    // By itself it is whole: only who remembers can tell.
+    world.gesta(&["verify"]).ok();
+    let told = world.gesta(&["verify", "--sealed"]).expect(3);
+    assert!(told.out.contains("(rolled_back)"), "{}", told.out);
+    assert!(told.out.contains(&format!("a checkpoint with {published} leaves")), "{}", told.out);
+    let told = world.gesta(&["doctor"]).expect(1);
+    assert!(told.out.contains("WRONG     anchor"), "{}", told.out);
+    let behind = told_size(&world);
+    // As many leaves as were published, and others.
+    for name in ["bob", "cyd"] {
+        grow(&world, name);
+        let refused = world.gesta(&["seal"]).expect(3);
+        assert!(refused.err.contains("nothing was sealed: the store is behind"), "{}", refused.err);
+        assert!(refused.err.contains("`gesta restore --in-place`"), "{}", refused.err);
+    }
+    assert_eq!(told_size(&world), behind, "nothing was signed");
+
+    world.gesta(&["restore", "--in-place"]).ok();
+    world.gesta(&["seal"]).ok();
+    assert!(origin(&world).ends_with("/epoch-2"));
+    for command in [&["verify", "--sealed"][..], &["doctor"], &["seal"]] {
+        world.gesta(command).ok();
+    }
+}
+
+#[test]
+fn a_witness_accepts_a_new_key_and_forgets_nothing() {
+    let world = World::with_workspace();
+    world.gesta(&["seal"]).ok();
+    with_witness(&world);
+    let sign = || {
+        world.gesta(&["seal", "export", "log"]).ok();
+        let with = ["--tiles", "log", "-o", "cosigned"];
+        world.gesta(&[&["witness", "sign", "w", "log/checkpoint"][..], &with].concat())
+    };
+    sign().expect(0);
+    let size = told_size(&world);
+    let handed_over = world.read("trust.json");
+    let rotated = world.gesta(&["keys", "rotate", "sealer"]).ok();
+    let key = status(&world)["key"].as_str().unwrap().to_owned();
+    assert!(rotated.contains(&format!("  log    {key}")), "{rotated}");
+    assert!(rotated.contains("  trust  {"), "{rotated}");
+    world.gesta(&["seal"]).ok();
+    let refused = sign().expect(4);
+    assert!(refused.err.contains("if its sealer has a new key"), "{}", refused.err);
+    world.gesta(&["witness", "init", "w", "--name", "w.example", "--log", &key]).expect(1);
+    let added = world.gesta(&["witness", "add", "w", "--log", &key]).ok();
+    assert!(added.contains(&format!("it goes on from {size} leaves")), "{added}");
+    sign().expect(0);
+
+    // Whoever checks a proof has no registry: the trust root must name the new key.
+    let registry = world.gesta(&["log", "--json"]).json_lines()[0]["trajectory"].clone();
+    let entry = format!("{}:1", registry.as_str().unwrap());
+    let proof = world.gesta(&["proof", &entry]).ok();
+    let proof = EntryProof::parse(proof.as_bytes()).unwrap();
+    let judged = |trust: &str| {
+        let trust = TrustRoot::parse(trust.as_bytes()).unwrap().keyring().unwrap();
+        verify_proof(&proof, &trust, &Demand::default()).exit_code()
+    };
+    assert_eq!(judged(&handed_over), 4);
+    assert_eq!(judged(&world.read("trust.json")), 0, "it names the new key");
+    let printed = rotated.lines().find_map(|line| line.trim().strip_prefix("trust  ")).unwrap();
+    let mut trust: Value = serde_json::from_str(&handed_over).unwrap();
+    trust["keys"].as_array_mut().unwrap().push(serde_json::from_str(printed).unwrap());
+    assert_eq!(judged(&trust.to_string()), 0);
+
+    // What an earlier version remembered is taken over.
+    let state: Value = serde_json::from_str(&world.read("w/witness.json")).unwrap();
+    let last = state["logs"][0]["last"].clone();
+    let one = json!({ "type": "gesta.witness.v1", "name": "w.example", "log": key, "last": last });
+    std::fs::write(world.path("w/witness.json"), one.to_string()).unwrap();
+    sign().expect(0);
+    let state: Value = serde_json::from_str(&world.read("w/witness.json")).unwrap();
+    assert_eq!((&state["type"], &state["logs"][0]["last"]), (&json!("gesta.witness.v2"), &last));
 }
 
 /// Runs SQL on the store, as somebody who can write to its file would.

@@ -15,6 +15,11 @@ use gesta_core::world::{Change, Delta, ResourceRef};
 use super::{Changed, Facts, Spoken};
 
 impl Facts {
+    /// How much was committed since the last checkpoint.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits
+    }
+
     /// What approvers have said of a step.
     pub(crate) fn spoken_of(&self, step: &StepId) -> &[Spoken] {
         self.approvals.get(step).map_or(&[], |spoken| spoken.as_slice())

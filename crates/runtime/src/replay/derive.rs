@@ -97,7 +97,11 @@ impl Player<'_> {
             None => None,
             Some(what_if) => match what_if.instead_of(&recorded) {
                 Ok(other) => self.desk(&other, &mandate, entry),
-                Err(why) => return Err(RunError::Policy(why)),
+                // Policies may name tools that there were not yet: that is no fault of the record.
+                Err(why) => {
+                    self.misfit = Some(why);
+                    None
+                }
             },
         };
         self.desk = self.desk(&recorded, &mandate, entry);
@@ -210,9 +214,11 @@ impl Player<'_> {
         let Some(desk) = self.desk.clone() else { return Ok(nobody()) };
         let tool = tool_of(entry);
         let outside = self.outside(&desk, doc, permit, tool.as_ref());
-        self.decisions += 1;
-        if let Some(other) = self.other.clone() {
-            self.decide_otherwise(entry, doc, (&other, &outside)).await?;
+        if self.asked.counts(entry.payload().at) {
+            self.decisions += 1;
+            if self.asked.what_if.is_some() {
+                self.decide_otherwise(entry, doc, &outside).await?;
+            }
         }
         self.perform(entry, Scene { outside, ..Scene::of(Part::Work(&doc.step), doc.at) }).await
     }
@@ -464,19 +470,28 @@ impl Player<'_> {
         Ok(Ok(value))
     }
 
-    /// What would be decided under what is asked about, on the same inputs.
+    /// What would be decided under what is asked about, on the same inputs. What cannot be decided is
+    /// counted: it may have come out either way.
     async fn decide_otherwise(
         &mut self,
         entry: &Entry,
         decision: &Decision,
-        (desk, outside): (&Desk, &Outside),
+        outside: &Outside,
     ) -> Result<(), RunError> {
-        stand_in(desk, &entry.payload().body);
-        let outside = outside.clone();
-        let scene = Scene { outside, ..Scene::of(Part::Work(&decision.step), decision.at) };
-        let Ok(Some(written)) = self.play_out(entry, desk, &scene).await? else { return Ok(()) };
-        if let Some(otherwise) = super::what_if::compare(entry, decision, &written.body) {
-            self.otherwise.push(otherwise);
+        let written = match self.other.clone() {
+            Some(desk) => {
+                stand_in(&desk, &entry.payload().body);
+                let outside = outside.clone();
+                let scene = Scene { outside, ..Scene::of(Part::Work(&decision.step), decision.at) };
+                self.play_out(entry, &desk, &scene).await?.ok().flatten()
+            }
+            None => None,
+        };
+        match written.as_ref().and_then(|written| super::what_if::decision_of(&written.body)) {
+            Some(instead) => {
+                self.otherwise.extend(super::what_if::compare(entry, decision, instead));
+            }
+            None => self.undecided += 1,
         }
         Ok(())
     }

@@ -81,8 +81,13 @@ pub struct Report {
     pub world: Digest,
     /// What would have been decided otherwise, if that was asked.
     pub otherwise: Vec<Otherwise>,
-    /// How many decisions were taken.
+    /// How many decisions were taken, in the time that is asked about.
     pub decisions: u64,
+    /// How many of them could not be decided under what is asked about.
+    pub undecided: u64,
+    /// Why what is asked about does not fit what was recorded, where it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misfit: Option<String>,
     /// How many sensitive values were computed, and taken as they are committed to.
     pub committed: u64,
     /// Whether its sensitive values were erased.
@@ -96,6 +101,17 @@ pub struct Asked {
     pub until: Option<u64>,
     /// What to decide under, instead of what was in force.
     pub what_if: Option<WhatIf>,
+    /// Only decisions of this time or later are counted.
+    pub since: Option<UnixMs>,
+    /// Only decisions before this time are counted.
+    pub before: Option<UnixMs>,
+}
+
+impl Asked {
+    /// Whether a decision of this time is asked about.
+    fn counts(&self, at: UnixMs) -> bool {
+        self.since.is_none_or(|since| at >= since) && self.before.is_none_or(|before| at < before)
+    }
 }
 
 /// Replays a trajectory. `progress` is told how many entries were looked at.
@@ -154,6 +170,8 @@ struct Player<'a> {
     run_hash: Option<Digest>,
     otherwise: Vec<Otherwise>,
     decisions: u64,
+    undecided: u64,
+    misfit: Option<String>,
 }
 
 impl<'a> Player<'a> {
@@ -188,6 +206,8 @@ impl<'a> Player<'a> {
             run_hash: None,
             otherwise: Vec::new(),
             decisions: 0,
+            undecided: 0,
+            misfit: None,
         })
     }
 
@@ -238,6 +258,8 @@ impl<'a> Player<'a> {
             world: self.state.world().digest(),
             otherwise: self.otherwise,
             decisions: self.decisions,
+            undecided: self.undecided,
+            misfit: self.misfit,
             committed: self.committed,
             erased: self.erased,
         };

@@ -86,15 +86,19 @@ pub struct Otherwise {
     pub would_be: Change,
 }
 
-/// Compares a decision with the entry that would stand in its place.
-pub(super) fn compare(entry: &Entry, was: &Decision, instead: &Body) -> Option<Otherwise> {
-    let decision = match instead {
-        Body::Started(started) => started.decision.doc(),
-        Body::PendingApproval(pending) => pending.decision.doc(),
-        Body::Rejection(rejection) => rejection.decision.doc(),
-        Body::Delegation(delegation) => delegation.decision.doc(),
-        _ => return None,
-    };
+/// The decision that an entry holds, if it holds one.
+pub(super) fn decision_of(body: &Body) -> Option<&Decision> {
+    match body {
+        Body::Started(started) => Some(started.decision.doc()),
+        Body::PendingApproval(pending) => Some(pending.decision.doc()),
+        Body::Rejection(rejection) => Some(rejection.decision.doc()),
+        Body::Delegation(delegation) => Some(delegation.decision.doc()),
+        _ => None,
+    }
+}
+
+/// Compares a decision with the one that would stand in its place.
+pub(super) fn compare(entry: &Entry, was: &Decision, decision: &Decision) -> Option<Otherwise> {
     if (was.verdict, was.reason) == (decision.verdict, decision.reason) {
         return None;
     }

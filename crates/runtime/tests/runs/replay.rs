@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gesta_core::amounts::{Amounts, Budget};
-use gesta_core::body::{Attempt, BranchMode, Commit, Origin};
+use gesta_core::body::{Attempt, BranchMode, Checkpoint, Commit, Origin};
 use gesta_core::content::Content;
 use gesta_core::digest::Digest;
 use gesta_core::document::{Environment, Outcome, Verdict};
@@ -18,7 +18,7 @@ use gesta_core::writ::Effect;
 use gesta_policy::PolicyFile;
 use gesta_runtime::replay::{Asked, Library, Report, Session, WhatIf, replay};
 use gesta_runtime::tools::{Catalogue, Change, FunctionCall, FunctionError};
-use gesta_runtime::{At, BranchOrder, COMPILER, Gesta, Keys, Left, RunError};
+use gesta_runtime::{At, BranchOrder, COMPILER, Gesta, Keys, Left};
 use gesta_store::memory::MemoryStore;
 use gesta_store::{Chain, Store, clock};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ async fn play(scene: &Scene, trajectory: TrajectoryId, asked: &Asked) -> Report 
 fn instead(text: &str) -> Asked {
     let file = PolicyFile { name: "other.cedar".to_owned(), text: text.to_owned() };
     let policies = Some((vec![file], std::collections::BTreeMap::new()));
-    Asked { until: None, what_if: Some(WhatIf { policies, tools: None }) }
+    Asked { what_if: Some(WhatIf { policies, tools: None }), ..Asked::default() }
 }
 
 /// A job that has waited, with whatever the test writes in the worker's name.
@@ -180,8 +180,62 @@ when { context.args has n && context.args.n > 1 };"#;
     assert_eq!(refused[0].would_be.policies, ["small"]);
     let mut library = Library::new(Arc::clone(&scene.store));
     let typo = instead(&limit.replace("has n", "has m").replace("args.n", "args.m"));
-    let refused = replay(&mut library, trajectory, &typo, &mut |_| ()).await;
-    assert!(matches!(refused, Err(RunError::Policy(_))), "{refused:?}");
+    let (report, _) = replay(&mut library, trajectory, &typo, &mut |_| ()).await.unwrap();
+    assert!(report.misfit.is_some_and(|why| why.contains("other.cedar")));
+    assert_eq!((report.decisions, report.undecided, report.otherwise), (2, 2, Vec::new()));
+}
+
+/// What a decision is asked about is when it was taken, not when its job began.
+#[tokio::test(start_paused = true)]
+async fn decisions_count_by_their_own_time() {
+    let scene = Scene::new(paying()).await;
+    let (_, ran) = scene.run(JOB, &[]).await;
+    let trajectory = ran.entries[0].payload().trajectory;
+    let started = |entry: &&gesta_core::entry::Entry| entry.kind().to_string() == "started";
+    let last = ran.entries.iter().rfind(started).unwrap().payload().at;
+    let ask = r#"@id("ask") permit(principal, action in Action::"call", resource);"#;
+    for (asked, decisions) in [
+        (Asked { since: Some(last.plus(1)), ..instead(ask) }, 0),
+        (Asked { before: Some(last.plus(1)), ..instead(ask) }, 2),
+        (Asked { since: Some(last), before: Some(last), ..instead(ask) }, 0),
+    ] {
+        let report = play(&scene, trajectory, &asked).await;
+        assert_eq!((report.decisions, report.otherwise.len() as u64), (decisions, decisions));
+        assert_eq!(report.session, Session::Complete);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_world_came_to_is_said_now_and_then() {
+    let mut scene = Scene::new(paying()).await;
+    let short = scene.submit(3, JOB, &[]).await;
+    assert_eq!(scene.drive(short).await, Left::Ended);
+    assert_eq!(scene.ran(short).await.count("checkpoint"), 0, "a short job is over before");
+    scene.options.checkpoint_every = 1;
+    let trajectory = scene.submit(2, JOB, &[]).await;
+    assert_eq!(scene.drive(trajectory).await, Left::Ended);
+    let ran = scene.ran(trajectory).await;
+    assert_eq!(ran.count("checkpoint"), 2, "{:?}", ran.kinds());
+    let report = play(&scene, trajectory, &Asked::default()).await;
+    assert_eq!((report.session, report.derived["checkpoint"]), (Session::Complete, 2));
+    let said: Vec<Digest> = ran
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.payload().body {
+            Body::Checkpoint(checkpoint) => Some(checkpoint.world),
+            _ => None,
+        })
+        .collect();
+    assert!(said[0] != said[1] && said[1] == report.world, "{said:?}");
+
+    // Whoever says that it came to something else is not let in.
+    forged(&scene, |admission, by| {
+        let world = Digest::of(b"another world");
+        let body = Body::Checkpoint(Box::new(Checkpoint { world }));
+        let refused = admission.push(scene.now(), by, body).unwrap_err().to_string();
+        assert!(refused.contains("world"), "{refused}");
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,7 +250,7 @@ async fn other_tools_tell_what_they_would_change() {
         .build()
         .unwrap();
     let what_if = Some(WhatIf { policies: None, tools: Some(Arc::new(tools)) });
-    let report = play(&scene, trajectory, &Asked { until: None, what_if }).await;
+    let report = play(&scene, trajectory, &Asked { what_if, ..Asked::default() }).await;
     let [one] = report.otherwise.as_slice() else { panic!("{:?}", report.otherwise) };
     assert_eq!((one.step.as_str(), one.would_be.verdict), ("two", Verdict::Deny));
     assert_eq!(one.would_be.reason.map(|reason| reason.as_str()), Some("type_mismatch"));
@@ -210,7 +264,7 @@ async fn the_world_is_had_at_any_point() {
     let mut library = Library::new(Arc::clone(&scene.store));
     let mut sizes = Vec::new();
     for until in 0..ran.entries.len() as u64 {
-        let asked = Asked { until: Some(until), what_if: None };
+        let asked = Asked { until: Some(until), ..Asked::default() };
         let (report, state) = replay(&mut library, trajectory, &asked, &mut |_| ()).await.unwrap();
         assert_eq!(report.head.map(|head| head.seq), Some(until));
         assert_eq!(report.world, state.world().digest());

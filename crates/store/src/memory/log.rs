@@ -31,9 +31,9 @@ impl Log {
         self.checkpoints.last_key_value().map_or(0, |(size, _)| *size)
     }
 
-    fn seal(&mut self, seal: &Seal) -> bool {
-        let Seal { from, checkpoint, runs, tiles, added, replaced, forget } = seal;
-        if self.size() != *from {
+    fn seal(&mut self, seal: &Seal, now: u64) -> bool {
+        let Seal { epoch, from, checkpoint, runs, tiles, added, replaced, forget } = seal;
+        if (self.size(), now) != (*from, *epoch) {
             let there = self.checkpoints.get(&checkpoint.size);
             return there.is_some_and(|there| there.note.starts_with(&checkpoint.note));
         }
@@ -87,7 +87,9 @@ impl LogStore for MemoryStore {
     }
 
     async fn seal(&self, seal: &Seal) -> Result<bool, StoreError> {
-        Ok(self.tables().log.seal(seal))
+        let mut tables = self.tables();
+        let epoch = tables.epoch.0.max(1);
+        Ok(tables.log.seal(seal, epoch))
     }
 
     async fn checkpoint(&self, which: Which) -> Result<Option<CheckpointRow>, StoreError> {

@@ -20,7 +20,8 @@ const UNSEALED: &str = "
 const LAG: &str = "
     SELECT count(*) AS trajectories, coalesce(sum(head_seq + 1 - sealed), 0)::bigint AS entries
     FROM trajectories WHERE unsealed AND head_seq >= sealed";
-const GROW: &str = "UPDATE log SET size = $2 WHERE size = $1";
+const GROW: &str = "
+    UPDATE log SET size = $2 WHERE size = $1 AND (SELECT number FROM epoch) = $3";
 const PUT_RUNS: &str = "
     INSERT INTO log_runs (first_leaf, trajectory, first_seq, ids)
     SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bytea[])";
@@ -156,6 +157,7 @@ impl LogStore for PostgresStore {
 
 /// What is sealed, column by column.
 struct Columns<'a> {
+    epoch: i64,
     from: i64,
     size: i64,
     at_ms: i64,
@@ -177,13 +179,14 @@ struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     fn of(seal: &'a Seal) -> Result<Self, StoreError> {
-        let Seal { from, checkpoint, runs, tiles, added, replaced, forget } = seal;
+        let Seal { epoch, from, checkpoint, runs, tiles, added, replaced, forget } = seal;
         let numbers = |numbers: &mut dyn Iterator<Item = u64>| {
             numbers.map(bigint).collect::<Result<Vec<_>, _>>()
         };
         let joined = |run: &Run| run.ids.iter().flat_map(|id| *id.as_bytes()).collect();
         let sealed = |run: &Run| run.first_seq + run.ids.len() as u64;
         Ok(Self {
+            epoch: bigint(*epoch)?,
             from: bigint(*from)?,
             size: bigint(checkpoint.size)?,
             at_ms: bigint(checkpoint.at.0)?,
@@ -206,7 +209,7 @@ impl<'a> Columns<'a> {
 
     /// Writes all of it, if the log is as it should be. False if it is not, and then nothing is written.
     async fn write(&self, client: &Client) -> Result<bool, tokio_postgres::Error> {
-        if client.execute(GROW, &[&self.from, &self.size]).await? == 0 {
+        if client.execute(GROW, &[&self.from, &self.size, &self.epoch]).await? == 0 {
             return Ok(false);
         }
         let leaves: [&(dyn ToSql + Sync); 4] =

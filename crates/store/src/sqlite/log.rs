@@ -18,7 +18,8 @@ const LAG: &str = "
     SELECT count(*), coalesce(sum(head_seq + 1 - sealed), 0)
     FROM trajectories INDEXED BY trajectories_unsealed
     WHERE unsealed = 1 AND head_seq >= sealed";
-const GROW: &str = "UPDATE log SET size = ?2 WHERE size = ?1";
+const GROW: &str = "
+    UPDATE log SET size = ?2 WHERE size = ?1 AND (SELECT number FROM epoch) = ?3";
 const SEALED: &str = "
     UPDATE trajectories SET sealed = ?2, unsealed = head_seq >= ?2 WHERE trajectory = ?1";
 const PUT_RUN: &str = "
@@ -157,8 +158,8 @@ impl LogStore for SqliteStore {
 
 /// Adds to the log, or says that somebody else was first.
 fn grow(db: &Connection, seal: &Seal) -> Result<bool> {
-    let Seal { from, checkpoint: row, runs, tiles, added, replaced, forget } = seal;
-    if db.prepare_cached(GROW)?.execute([from, &row.size])? == 0 {
+    let Seal { epoch, from, checkpoint: row, runs, tiles, added, replaced, forget } = seal;
+    if db.prepare_cached(GROW)?.execute([from, &row.size, epoch])? == 0 {
         let there = checkpoint(db, Which::Size(row.size))?;
         return Ok(there.is_some_and(|there| there.note.starts_with(&row.note)));
     }

@@ -3,7 +3,7 @@
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::log::tiles::TileId;
 use gesta_core::time::UnixMs;
-use gesta_store::{CheckpointRow, Lag, Run, Seal, UnsealedRow, Which};
+use gesta_store::{CheckpointRow, Lag, Opening, Run, Seal, UnsealedRow, Which};
 
 use super::{Job, Subject};
 
@@ -16,6 +16,7 @@ fn seal(from: u64, runs: Vec<Run>, tag: &str) -> Seal {
     let size = from + runs.iter().map(|run| run.ids.len() as u64).sum::<u64>();
     let note = format!("{tag}\n{size}\n");
     Seal {
+        epoch: 1,
         from,
         checkpoint: CheckpointRow { size, at: UnixMs(size), witnesses: 0, note },
         runs,
@@ -132,6 +133,28 @@ pub(crate) async fn checkpoints_are_cosigned(subject: Subject) {
     assert_eq!(log.checkpoint(Which::Size(2)).await.unwrap(), Some(new));
     assert_eq!(log.checkpoint(Which::Newest).await.unwrap().unwrap().size, 3);
     assert!(log.seal(&grow(1)).await.unwrap(), "a cosigned checkpoint is the same checkpoint");
+}
+
+/// What was made ready before the store was restored would be another log's.
+pub(crate) async fn a_seal_of_another_epoch_is_not_taken(subject: Subject) {
+    let log = subject.store.log();
+    let opening =
+        Opening { by: "owner".parse().unwrap(), copied_at: UnixMs(1), known: Vec::new(), above: 0 };
+    let grow = |epoch| Seal {
+        epoch,
+        checkpoint: CheckpointRow {
+            size: 1,
+            at: UnixMs(0),
+            witnesses: 0,
+            note: format!("{epoch}"),
+        },
+        ..seal(0, Vec::new(), "log")
+    };
+    let opened = subject.store.epochs().open_epoch(&opening).await.unwrap().number;
+    assert!(!log.seal(&grow(opened - 1)).await.unwrap());
+    assert_eq!(log.checkpoint(Which::Newest).await.unwrap(), None);
+    assert!(log.seal(&grow(opened)).await.unwrap());
+    assert_eq!(log.checkpoint(Which::Newest).await.unwrap().unwrap().size, 1);
 }
 
 /// Nodes of the map are kept as long as a checkpoint may be asked about, and not longer.

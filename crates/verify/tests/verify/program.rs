@@ -48,6 +48,16 @@ fn the_report_names_the_entry() {
     assert_eq!(text(&output.stderr), "");
 }
 
+/// A chain by itself cannot show that its end was cut off.
+#[test]
+fn a_bundle_without_a_checkpoint_is_not_called_whole() {
+    let bare = verify("valid.tar", &[]);
+    assert!(text(&bare.stdout).contains("that a tail was cut"), "{}", text(&bare.stdout));
+    let sealed = verify("sealed.tar", &[]);
+    assert_eq!(sealed.status.code(), Some(0));
+    assert!(!text(&sealed.stdout).contains("not excluded"), "{}", text(&sealed.stdout));
+}
+
 /// Names that a forger chose are told, and do nothing to whoever reads them.
 #[test]
 fn what_cannot_be_seen_is_spelled_out() {

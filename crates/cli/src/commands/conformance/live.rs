@@ -135,7 +135,7 @@ async fn rolled_back(directory: &Path) -> Result<Tried> {
         .await?;
     let epoch = store.epochs().epoch().await?;
     let heads = vec![(SESSION, head)];
-    Anchored { store: epoch.store, epoch: epoch.number, heads }.write(&anchor)?;
+    Anchored { store: epoch.store, epoch: epoch.number, log: None, heads }.write(&anchor)?;
     drop((chain, store));
     std::fs::copy(&copy, &file)?;
 
