@@ -6,6 +6,9 @@ use crate::crew::Crew;
 use crate::proxy::Proxy;
 use crate::server::{Database, Server};
 
+/// Counts what a job with so many steps costs.
+type Count = fn(usize, Option<&str>) -> u64;
+
 /// What a job with so many steps adds to a count.
 fn added(url: &str, steps: usize, budget: Option<&str>, count: impl Fn() -> u64) -> u64 {
     let mut crew = Crew::new(Some(url), steps, Duration::ZERO, "");
@@ -44,9 +47,8 @@ fn a_step_under_a_budget_costs_no_more() {
 fn check(budget: Option<&str>) {
     let (few, many) = (10, 110);
     let steps = (many - few) as u64;
-    let of: [(&str, fn(usize, Option<&str>) -> u64); 2] =
-        [("transactions", transactions), ("round trips", round_trips)];
-    for (what, count) in of {
+    let counts: [(&str, Count); 2] = [("transactions", transactions), ("round trips", round_trips)];
+    for (what, count) in counts {
         let cost = count(many, budget) - count(few, budget);
         eprintln!("{:.2} {what} a step", cost as f64 / steps as f64);
         assert!(cost <= 2 * steps, "{cost} {what} for {steps} steps");

@@ -60,7 +60,7 @@ fn changed(session: &Session, workspace: &Workspace, pins: &Pins) -> Result<Vec<
     let pinned = |server: &Asking| pins.offers().contains_key(server.name());
     for server in Toolbox::servers(workspace)?.into_iter().filter(pinned) {
         let name = server.name().clone();
-        match pin::ask_one(session, server) {
+        match pin::ask_one(session, &server) {
             Ok(offer) => drop(offers.insert(name, offer)),
             Err(why) => Session::note(&why),
         }

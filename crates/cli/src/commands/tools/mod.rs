@@ -29,8 +29,8 @@ pub(crate) struct Arguments {
 enum Command {
     /// List the tools of the workspace
     #[command(after_help = "\
-MCP servers that were pinned are started or reached, and asked whether they still offer what they did:
-a tool that has changed since is frozen.
+MCP servers that were pinned are started or reached, and asked whether they still offer what they
+did: a tool that has changed since is frozen.
 
 Examples:
   gesta tools list

@@ -77,7 +77,7 @@ fn ask(session: &Session, servers: Vec<Asking>) -> Result<BTreeMap<ServerName, O
     let mut offers = BTreeMap::new();
     for server in servers {
         let name = server.name().clone();
-        let offer = ask_one(session, server).map_err(|why| {
+        let offer = ask_one(session, &server).map_err(|why| {
             Problem::new(why).hint(
                 "nothing was pinned; `gesta tools pin --offline` keeps what it offered before",
             )
@@ -88,7 +88,7 @@ fn ask(session: &Session, servers: Vec<Asking>) -> Result<BTreeMap<ServerName, O
 }
 
 /// Asks a server what it offers, or says why it cannot be asked.
-pub(super) fn ask_one(session: &Session, server: Asking) -> Result<Offer, String> {
+pub(super) fn ask_one(session: &Session, server: &Asking) -> Result<Offer, String> {
     let name = server.name().clone();
     Session::note(&format!("asking MCP server `{name}` what it offers"));
     let answer = session.wait(async { timeout(ASK_WITHIN, server.offer()).await });
