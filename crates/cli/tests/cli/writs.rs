@@ -328,7 +328,7 @@ fn a_revoked_approver_is_seen_at_the_gate() {
     first.says("asks operators");
     first.signal(Signal::TERM);
     first.ends();
-    world.gesta(&["approve", &world.job(), "--key", "alice"]).ok();
+    world.gesta(&["approve", &world.job(), "--as", "alice"]).ok();
     let failed = seen_at_the_gate(&world, &["keys", "revoke", "alice"], "asks operators");
     assert!(failed["error"]["message"].as_str().unwrap().contains("an approval"), "{failed}");
     assert_eq!(world.bodies(&world.job(), "pending_approval").len(), 2);

@@ -64,7 +64,7 @@ fn started(
 }
 
 /// The state, claimed by a worker.
-fn claimed(state: State) -> Admission {
+fn claimed(state: &State) -> Admission {
     let mut admission = state.admit();
     let attempt = Offer { act: Act::Attempt, on: Scope::Trajectory };
     Cast::new(1).push(&mut admission, &attempt, EPOCH, &mut Dice::new(0)).unwrap();
@@ -94,7 +94,7 @@ proptest! {
             writ.budget = Budget { calls, money_micros, tokens, ..Budget::default() };
             writ.window.not_after = EPOCH.plus(until);
         });
-        let mut admission = claimed(state);
+        let mut admission = claimed(&state);
         let state = admission.state().clone();
         let reserve = Amounts { calls: reserve[0], money_micros: reserve[1], tokens: reserve[2], wall_ms: 0 };
         // The session began at EPOCH; what comes before is outside every window.
