@@ -19,7 +19,7 @@ use gesta_verify::report::Report;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::scene::{Chain, JOB, Scene, cast, notary, tamper, trust};
+use crate::scene::{Chain, JOB, Scene, cast, disclosed, notary, tamper, trust};
 
 /// Contents by path.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
@@ -63,10 +63,13 @@ fn bundles() -> Files {
     assert_eq!(valid.exit_code(), 0, "{valid}");
     let sealed = add("sealed", notary::whole(), &notary::trust_with_log());
     assert_eq!(sealed.exit_code(), 0, "{sealed}");
+    let disclosing = add("disclosed", disclosed::sound(), &trust());
+    assert_eq!(disclosing.exit_code(), 0, "{disclosing}");
     let (seen, trust_now) = notary::seen_before();
     let seen = add("key-revoked-after-it-was-seen", seen, &trust_now);
     assert_eq!(seen.exit_code(), 0, "{seen}");
-    for case in tamper::cases().into_iter().chain(notary::cases()) {
+    let cases = tamper::cases().into_iter().chain(notary::cases()).chain(disclosed::cases());
+    for case in cases {
         let report = add(case.name, case.bundle, &case.trust);
         let found = report.first().map(|it| (it.class, it.code, it.trajectory, it.seq));
         assert_eq!(found, Some(case.expected), "{}: {report}", case.name);

@@ -53,7 +53,8 @@ fn the_report_names_the_entry() {
 fn a_bundle_without_a_checkpoint_is_not_called_whole() {
     let bare = verify("valid.tar", &[]);
     assert!(text(&bare.stdout).contains("that a tail was cut"), "{}", text(&bare.stdout));
-    let sealed = verify("sealed.tar", &[]);
+    let (trust, bundle) = (bundles("sealed.trust.json"), bundles("sealed.tar"));
+    let sealed = run(&["--trust", trust.to_str().unwrap(), bundle.to_str().unwrap()]);
     assert_eq!(sealed.status.code(), Some(0));
     assert!(!text(&sealed.stdout).contains("not excluded"), "{}", text(&sealed.stdout));
 }

@@ -27,7 +27,7 @@ impl Attack {
 /// Every attack.
 #[rustfmt::skip]
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack { what: "nothing: what is sound is said to be", cases: &[("bundles", &["valid", "sealed"])] },
+    Attack { what: "nothing: what is sound is said to be", cases: &[("bundles", &["valid", "sealed", "disclosed"])] },
     Attack { what: "changing bytes", cases: &[("bundles", &["flipped-*", "blob-swapped", "blob-longer", "manifest-null", "manifest-spaced", "other-hints", "sealed-rewritten"])] },
     Attack { what: "reordering", cases: &[("bundles", &["reordered", "renumbered", "path-unsorted"])] },
     Attack { what: "dropping", cases: &[("bundles", &["dropped", "dropped-first", "sealed-dropped", "sealed-dropped-and-hidden", "blob-missing", "missing-source", "path-missing", "nothing"])] },
@@ -38,6 +38,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack { what: "moving a signature to another type of document, or to another document", cases: &[("bundles", &["swapped-signature", "signature-of-another-decision", "permit-as-a-decision"])] },
     Attack { what: "signing with another key", cases: &[("bundles", &["other-key", "wrong-role", "other-trust", "owner-is-none", "expired-key", "signature-by-another-key", "approval-by-a-stranger", "approval-by-the-guardian", "writ-issued-by-a-stranger", "writ-narrowed-by-a-stranger", "sealed-by-a-stranger"]), ("log", &["another-log", "too-few-witnesses"])] },
     Attack { what: "spending a permit twice", cases: &[("bundles", &["permit-spent-twice", "permit-of-another-step", "decision-replayed"]), ("store", &["one-start-sent-twice"])] },
+    Attack { what: "disclosing something else than was committed to", cases: &[("bundles", &["disclosed-*"])] },
     Attack { what: "swapping what was approved", cases: &[("bundles", &["arguments-swapped-after-approval", "approval-of-another-request", "approval-edited"])] },
     Attack { what: "expired and edited permissions", cases: &[("bundles", &["edited-permit", "edited-expiry", "permit-expired", "permit-of-another-attempt", "decision-that-denies", "approval-expired", "approval-used-too-late"])] },
     Attack { what: "widening a writ, or using it elsewhere", cases: &[("bundles", &["other-writ", "writ-of-another-trajectory", "writ-that-widens", "writ-expired"])] },

@@ -20,9 +20,10 @@ use gesta_core::state::{Act, Offer, Scope, State};
 use gesta_core::time::UnixMs;
 use gesta_core::trust::{Role, TrustRoot, TrustedKey};
 use gesta_core::writ::Writ;
-use gesta_verify::bundle::{Contents, Writer};
+use gesta_verify::bundle::{Contents, Disclosed, Writer};
 use gesta_verify::engine::Sealing;
 
+pub(crate) mod disclosed;
 pub(crate) mod forged;
 pub(crate) mod notary;
 pub(crate) mod pack;
@@ -126,6 +127,8 @@ pub(crate) struct Scene {
     pub(crate) child: TrajectoryId,
     /// What a transparency log shows of it.
     pub(crate) sealing: Option<Sealing>,
+    /// Sensitive values that come along.
+    pub(crate) openings: Vec<Disclosed>,
 }
 
 /// The people of the scene.
@@ -169,6 +172,7 @@ impl Scene {
             keys: trust().keys,
             child: id,
             sealing: None,
+            openings: Vec::new(),
         }
     }
 
@@ -203,6 +207,9 @@ impl Scene {
         }
         if let Some(sealing) = &self.sealing {
             contents.sealing(sealing.clone());
+        }
+        for disclosed in &self.openings {
+            contents.opening(disclosed.clone());
         }
         let mut writer = Writer::new(Vec::new(), contents).unwrap();
         for (id, lines) in &self.chains {
