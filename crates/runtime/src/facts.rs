@@ -186,6 +186,7 @@ impl Follow for Facts {
             _ => 0,
         };
         self.sensitive = self.sensitive || may_hold(entry.bytes());
+        self.count_commits(&entry.payload().body);
         match &entry.payload().body {
             Body::Root(root) => match &root.purpose {
                 Purpose::Job(mandate) | Purpose::Session(mandate) => {
@@ -208,7 +209,6 @@ impl Follow for Facts {
             }
             Body::Approval(approval) => self.spoken(&approval.step, at, &approval.statement),
             Body::Commit(commit) => {
-                self.commits += 1;
                 if let Origin::Woken { by } = &commit.origin {
                     self.signals.remove_mut(by);
                 }
@@ -224,7 +224,6 @@ impl Follow for Facts {
                 }
                 self.settle(&commit.step, &commit.observation, skipped);
             }
-            Body::Checkpoint(_) => self.commits = 0,
             Body::Failure(failure) => {
                 let seen = (failure.outcome, failure.certainty, failure.dispatched);
                 self.failure(&failure.step, &failure.error, seen);

@@ -6,6 +6,7 @@ use gesta_core::body::{CheckVerdict, Confirmation, ConfirmationMode};
 use gesta_core::content::Content;
 use gesta_core::digest::EntryId;
 use gesta_core::document::{ApprovalStatement, Failing};
+use gesta_core::entry::Body;
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::policy::Evidence;
 use gesta_core::signed::Signed;
@@ -18,6 +19,14 @@ impl Facts {
     /// How much was committed since the last checkpoint.
     pub(crate) fn commits(&self) -> u64 {
         self.commits
+    }
+
+    pub(super) fn count_commits(&mut self, body: &Body) {
+        self.commits = match body {
+            Body::Checkpoint(_) => 0,
+            Body::Commit(_) => self.commits + 1,
+            _ => self.commits,
+        };
     }
 
     /// What approvers have said of a step.

@@ -53,7 +53,7 @@ pub(crate) fn sound() -> Vec<u8> {
 pub(crate) fn cases() -> Vec<Case> {
     let honest = Disclosed::new(mail()).unwrap();
     let value = Canon::of(&"eve@example.org").unwrap();
-    let other_value = Disclosed { value, ..honest.clone() };
+    let other_value = Disclosed { commit: honest.commit, salt: honest.salt, value };
     let other_salt = Disclosed { salt: Salt([3; 32]), ..honest.clone() };
     let moved = Disclosed { commit: account().commitment().unwrap().hmac, ..honest.clone() };
     let stray = Disclosed::new(opening(4, "nobody has committed to this")).unwrap();
