@@ -146,7 +146,7 @@ impl Rules {
         for rule in &self.changes {
             if !rule.retract {
                 evaluate_with(&rule.value, &[("args", args), ("result", result)])
-                    .map_err(untold)?;
+                    .map_err(|error| untold(&error))?;
             }
             let resource = rule.resource(args, result)?;
             if !seen.insert(resource.clone()) {
@@ -169,7 +169,7 @@ impl Rules {
             let vars = [("args", args), ("result", result)];
             let resource = rule.resource(args, result)?;
             let version = world.get(&resource).map(|resource| resource.version);
-            let value = || evaluate_with(&rule.value, &vars).map_err(untold);
+            let value = || evaluate_with(&rule.value, &vars).map_err(|error| untold(&error));
             changes.extend(match (rule.retract, version) {
                 (true, None) => None,
                 (true, Some(expected)) => Some(Change::Retract { expected, resource }),
@@ -187,7 +187,7 @@ impl Rule {
     /// Which resource a call changes.
     fn resource(&self, args: &Canon, result: &Canon) -> Result<ResourceRef, Failing> {
         let vars = [("args", args), ("result", result)];
-        let id = evaluate_with(&self.id, &vars).map_err(untold)?;
+        let id = evaluate_with(&self.id, &vars).map_err(|error| untold(&error))?;
         let id: String = id.read().map_err(|_| {
             failing("delta_not_computed", "the id of a changed resource is not a string")
         })?;
@@ -195,7 +195,7 @@ impl Rule {
     }
 }
 
-fn untold(error: EvalError) -> Failing {
+fn untold(error: &EvalError) -> Failing {
     failing("delta_not_computed", &format!("what it changed cannot be told: {error}"))
 }
 

@@ -155,6 +155,7 @@ impl Case {
             started: EntryId::new(Digest::of(b"started")),
             decision,
             permit,
+            approved_by: Vec::new(),
             proposal: self.proposal,
             timeout_ms: 1_000,
             slot: self.slot,

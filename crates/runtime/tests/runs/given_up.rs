@@ -168,7 +168,7 @@ async fn cancelled(on_cancel: &str) -> (Ran, Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn a_read_that_nobody_waits_for_is_stopped_where_its_step_says_so() {
-    let (ran, took) = cancelled("stop").await;
+    let (ran, took) = Box::pin(cancelled("stop")).await;
     assert_eq!(ran.error(), ("cancelled".to_owned(), "enough".to_owned()));
     assert!(took < Duration::from_secs(120), "{took:?}");
     let stopped = ran.entries.iter().any(|entry| match &entry.payload().body {
@@ -177,7 +177,7 @@ async fn a_read_that_nobody_waits_for_is_stopped_where_its_step_says_so() {
     });
     assert!(stopped, "{:?}", ran.kinds());
 
-    let (ran, took) = cancelled("finish").await;
+    let (ran, took) = Box::pin(cancelled("finish")).await;
     assert_eq!(ran.error().0, "cancelled");
     assert!(took >= Duration::from_secs(3_600), "{took:?}");
 }
