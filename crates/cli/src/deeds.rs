@@ -186,6 +186,7 @@ impl Deeds {
             }
             Body::Rejection(rejection) if rejection.retry_at.is_none() => {
                 self.failed_at.get_or_insert(seq);
+                self.refused = Some((seq, rejection.decision.doc().clone()));
             }
             Body::InDoubt(doubt) => self.deed(doubt.started, Known::InDoubt, None, None, seq),
             Body::Resolution(resolution) => match &resolution.statement.doc().verdict {
@@ -206,13 +207,8 @@ impl Deeds {
             }
             Body::Confirmation(confirmation) => self.confirmations.see(confirmation),
             Body::Compensation(rollback) => {
-                let undo =
-                    |undo: &Undo| Some((undo.step.undo().ok()?, (undo.step.clone(), Undone::Open)));
-                let undos = rollback.undo.iter().filter_map(undo);
+                let undos = rollback.undo.iter().filter_map(to_be_undone);
                 self.undos.get_or_insert_default().extend(undos);
-            }
-            Body::Rejection(rejection) if rejection.retry_at.is_none() => {
-                self.refused = Some((seq, rejection.decision.doc().clone()));
             }
             Body::Delegation(delegation) => self.children.push(delegation.child),
             Body::DelegationResult(result) => self.cost = self.cost.plus(result.spent),
@@ -272,6 +268,11 @@ fn plainly<S: Serializer>(content: &Option<Content>, serializer: S) -> Result<S:
         Some(Content::Inline(value)) => value.serialize(serializer),
         other => other.serialize(serializer),
     }
+}
+
+/// A commit that a rollback is to undo, by the step that undoes it.
+fn to_be_undone(undo: &Undo) -> Option<(StepId, (StepId, Undone))> {
+    Some((undo.step.undo().ok()?, (undo.step.clone(), Undone::Open)))
 }
 
 /// The name of the job, which stands in the last step of its plan.

@@ -14,11 +14,11 @@ use gesta_core::entry::Body;
 use gesta_core::ids::StepId;
 use gesta_core::keys::Sign as _;
 use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::{Opened, Status};
+use gesta_core::state::{AdmitError, Opened, Status};
 use gesta_core::time::UnixMs;
 use gesta_core::world::Delta;
 use gesta_core::writ::Effect;
-use gesta_store::Draft;
+use gesta_store::{ChainError, Draft};
 
 use crate::desk::{COMPILER, Desk, failing};
 use crate::error::RunError;
@@ -109,6 +109,32 @@ pub(crate) fn doubt(
 ) -> Result<EntryId, RunError> {
     let body = InDoubt { known, output, started, step: step.clone() };
     Ok(draft.push(now, desk.author(), Body::InDoubt(Box::new(body)))?.id())
+}
+
+/// Adds what a call came to that was done: a commit, or a failure if what it changed cannot be told or does
+/// not apply. It happened, whatever is wrong with how it is recorded.
+pub(crate) fn done(
+    desk: &Desk,
+    draft: &mut Draft<Facts>,
+    opened: &Opened,
+    ended: &Ended,
+    (cost, settlement): (Amounts, Result<Settlement, Failing>),
+    evidence: Option<&Signed<EffectReport>>,
+    now: UnixMs,
+) -> Result<(), RunError> {
+    let committed =
+        settlement.map(|settlement| commit(desk, draft, opened, ended, settlement, evidence, now));
+    let error = match committed {
+        Err(error) => error,
+        Ok(Err(RunError::Chain(ChainError::Admit(error))))
+            if !matches!(*error, AdmitError::Rehearsed) =>
+        {
+            failing("delta_does_not_apply", &error.to_string())
+        }
+        Ok(settled) => return settled,
+    };
+    let how = (Outcome::PermanentFailure, Certainty::Happened, true);
+    fail(desk, draft, opened, ended, how, cost, &error, None, now)
 }
 
 /// Adds a commit that a call stands behind.

@@ -27,10 +27,10 @@ use gesta_core::json::Canon;
 use gesta_core::keys::{KeyId, Sign as _};
 use gesta_core::policy::Asking;
 use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::{AdmitError, Status};
+use gesta_core::state::Status;
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Effect;
-use gesta_store::{ChainError, Draft};
+use gesta_store::Draft;
 use tokio::time::Instant;
 
 use crate::budgets::Hold;
@@ -382,23 +382,12 @@ pub(crate) fn settle(
                 Some(CallResult::Succeeded(settlement)) => Ok(settlement.delta.clone()),
                 _ => desk.delta(&ended.proposal, value, draft.state().world()),
             };
-            let committed = delta.map(|delta| {
-                let settlement =
-                    Settlement { cost: *cost, delta, observation: observation.clone() };
-                closing::commit(desk, draft, &opened, ended, settlement, evidence, now)
+            let done = delta.map(|delta| Settlement {
+                cost: *cost,
+                delta,
+                observation: observation.clone(),
             });
-            let error = match committed {
-                Err(error) => error,
-                // It happened, whatever is wrong with how it is recorded.
-                Ok(Err(RunError::Chain(ChainError::Admit(error))))
-                    if !matches!(*error, AdmitError::Rehearsed) =>
-                {
-                    failing("delta_does_not_apply", &error.to_string())
-                }
-                Ok(settled) => return settled,
-            };
-            let how = (Outcome::PermanentFailure, Certainty::Happened, true);
-            closing::fail(desk, draft, &opened, ended, how, *cost, &error, None, now)
+            closing::done(desk, draft, &opened, ended, (*cost, done), evidence, now)
         }
         How::TurnedAway(error) => {
             let again = closing::turned_away_again(draft.view(), &ended.step, error);

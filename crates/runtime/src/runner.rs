@@ -149,17 +149,11 @@ async fn attempt(
     let vouched = chain.state().head().map_or(0, |head| head.seq);
     if let Some(tool) = claim::lacking(&shared, &chain) {
         let note = format!("{trajectory} needs the tool `{tool}`, which this worker does not have");
-        tracing::warn!("{note}");
-        shared.tell(|| Event::Note(note));
-        return Ok(Left::Parked);
+        return Ok(leave(&shared, note));
     }
     let safe = match fetch::safe_of(&shared, &chain).await? {
         Ok(safe) => safe,
-        Err(why) => {
-            tracing::warn!(%trajectory, "{why}");
-            shared.tell(|| Event::Note(format!("{trajectory} is left as it is: {why}")));
-            return Ok(Left::Parked);
-        }
+        Err(why) => return Ok(leave(&shared, format!("{trajectory} is left as it is: {why}"))),
     };
     // An attempt that could do nothing would only count as fruitless.
     if !shared.pulse.held(lease) {
@@ -172,8 +166,8 @@ async fn attempt(
         shared.tell(|| Event::UnderWay { trajectory, step, tool, since });
     }
     let mandate = chain.view().mandate().ok_or(RunError::NotBegun)?;
-    let claimed = (lease, attempt, in_force);
-    let desk = Arc::new(Desk::new(Arc::clone(&shared), claimed, chain.state(), mandate));
+    let desk = Desk::new(Arc::clone(&shared), (lease, attempt, in_force), chain.state(), mandate);
+    let desk = Arc::new(desk);
     safe.into_iter().for_each(|safe| desk.take_safe(safe));
     let bell = Arc::new(Notify::new());
     shared.drivers().insert(trajectory, Arc::clone(&bell));
@@ -203,6 +197,13 @@ async fn attempt(
     let left = Box::pin(runner.run()).await;
     shared.drivers().remove(&trajectory);
     left
+}
+
+/// Says why a trajectory is left to others.
+fn leave(shared: &Shared, note: String) -> Left {
+    tracing::warn!("{note}");
+    shared.tell(|| Event::Note(note));
+    Left::Parked
 }
 
 impl Runner {

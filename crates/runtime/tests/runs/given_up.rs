@@ -66,7 +66,7 @@ async fn taken_over(pause: Duration) -> (Left, Ran, Witness) {
     let killed = tokio::time::timeout(Duration::from_secs(1), call).await;
     assert!(killed.is_err(), "it hangs");
     drop(worker);
-    tokio::time::sleep(pause).await;
+    tokio::time::advance(pause).await;
     for row in scene.store.workers().await.unwrap() {
         scene.store.retire(&row.worker).await.unwrap();
     }
@@ -111,7 +111,7 @@ async fn a_key_that_expires_before_the_next_try_is_not_used_again() {
         );
         let trajectory = scene.submit(1, &job, &[]).await;
         scene.drive(trajectory).await;
-        tokio::time::sleep(Duration::from_secs(120)).await;
+        tokio::time::advance(Duration::from_secs(120)).await;
         scene.drive(trajectory).await;
         let ran = scene.ran(trajectory).await;
         assert_eq!(paid.total(), sent, "{backoff}: {:?}", ran.kinds());
@@ -156,7 +156,7 @@ async fn cancelled(on_cancel: &str) -> (Ran, Duration) {
     );
     let trajectory = scene.submit(1, &job, &[]).await;
     let cancel = async {
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep_until(tokio::time::Instant::now() + Duration::from_secs(60)).await;
         let asked = ("enough", false);
         jobs::cancel(&scene.store, trajectory, &person().unwrap(), asked, scene.now()).await
     };
@@ -198,7 +198,11 @@ async fn a_try_that_falls_due_while_an_append_is_slow_is_made_in_the_same_attemp
     let slow = |event: Event| {
         if matches!(&event, Event::Entry(entry) if matches!(entry.payload().body, Body::Failure(_)))
         {
-            std::thread::sleep(Duration::from_millis(50));
+            // Until the next try is due, and longer.
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < Duration::from_millis(50) {
+                std::thread::yield_now();
+            }
         }
     };
     let worker = Worker::start(Setup {
