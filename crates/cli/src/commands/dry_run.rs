@@ -244,20 +244,7 @@ impl<'a> Preview<'a> {
         let nothing = |skipped| Some(StepResult { value: Canon::null(), skipped });
         let missing = missing(spec, eval.known);
         if !missing.is_empty() {
-            let note = missing.into_iter().collect::<Vec<_>>().join(", ");
-            let certain =
-                spec.call().map(|call| self.certain(eval.step, call, used)).transpose()?;
-            let told = match certain {
-                None => plain("depends", format!("on {note}")),
-                Some(Ok(certain)) => plain("depends", format!("on {note}; {certain}")),
-                Some(Err((reason, why))) => {
-                    let refused = Foreseen { reason: Some(reason), ..plain("deny", why) };
-                    // With a condition, or over a list, it may be that nothing is called.
-                    let called = spec.when.is_none() && matches!(spec.work, Work::Call(_));
-                    Foreseen { what: if called { "deny" } else { "depends" }, ..refused }
-                }
-            };
-            return Ok((vec![told], None));
+            return Ok((vec![self.unknown(eval, spec, missing, used)?], None));
         }
         let when = spec.when.as_ref().map(|when| eval.scope(None, |scope| when.test(scope)));
         match when {
@@ -303,6 +290,30 @@ impl<'a> Preview<'a> {
                 }
             }
             Work::Wait { .. } => (vec![plain("wait", "for a time".to_owned())], nothing(false)),
+        })
+    }
+
+    /// What can be said of a step that looks at what does not exist yet.
+    fn unknown(
+        &self,
+        eval: &Evaluation<'_>,
+        spec: &Spec,
+        missing: BTreeSet<String>,
+        used: &mut Used,
+    ) -> Result<Foreseen> {
+        let tool = spec.call().map(|call| call.tool.clone());
+        let plain = |what, note: String| Foreseen::new(eval.step, tool.clone(), what, note);
+        let note = missing.into_iter().collect::<Vec<_>>().join(", ");
+        let certain = spec.call().map(|call| self.certain(eval.step, call, used)).transpose()?;
+        Ok(match certain {
+            None => plain("depends", format!("on {note}")),
+            Some(Ok(certain)) => plain("depends", format!("on {note}; {certain}")),
+            Some(Err((reason, why))) => {
+                // With a condition, or over a list, it may be that nothing is called.
+                let called = spec.when.is_none() && matches!(spec.work, Work::Call(_));
+                let what = if called { "deny" } else { "depends" };
+                Foreseen { reason: Some(reason), ..plain(what, why) }
+            }
         })
     }
 

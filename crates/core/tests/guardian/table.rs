@@ -104,11 +104,11 @@ fn requires(by: Option<&str>) -> Answer {
 
 const THAW: Option<Hold> = Some(Hold::Thaw);
 
+/// What the tool and the writ are refused for.
 fn refused() -> Vec<Row> {
     use Comes::Deny;
     use On::{Fresh, NoWrit};
     use Reason::*;
-    let room = Some(Hold::Until(UnixMs(EPOCH.0 + 999)));
     vec![
         (Fresh, |it, _| it.tool = None, Deny("tool", UnknownTool, None)),
         (
@@ -133,6 +133,16 @@ fn refused() -> Vec<Row> {
             Deny("authority", InvalidAuthority, None),
         ),
         (Fresh, |it, _| it.now = UnixMs(u64::MAX), Deny("authority", InvalidAuthority, None)),
+    ]
+}
+
+/// What the proposal itself is refused for, and what it would use.
+fn refused_for_itself() -> Vec<Row> {
+    use Comes::Deny;
+    use On::Fresh;
+    use Reason::*;
+    let room = Some(Hold::Until(UnixMs(EPOCH.0 + 999)));
+    vec![
         (
             Fresh,
             |it, _| it.mismatches = vec!["/cents".to_owned()],
@@ -186,7 +196,7 @@ fn refused() -> Vec<Row> {
 
 /// What consent changes, and what it does not.
 fn with_consent() -> Vec<Row> {
-    use Comes::{Allow, Deny, Escalate};
+    use Comes::{Allow, Escalate};
     use On::{Approved, Fresh};
     vec![
         (Fresh, |_, _| (), Allow),
@@ -231,6 +241,14 @@ fn with_consent() -> Vec<Row> {
             },
             Escalate,
         ),
+    ]
+}
+
+/// Consent that has run out, and what it never reaches.
+fn beyond_consent() -> Vec<Row> {
+    use Comes::{Allow, Deny, Escalate};
+    use On::Approved;
+    vec![
         // It has run out: it is asked for again, even where nobody would have to be.
         (
             Approved,
@@ -298,7 +316,9 @@ fn every_reason_has_its_stage() {
         bob: bound("bob"),
     };
     let mut covered: BTreeSet<&str> = ELSEWHERE.iter().map(|reason| reason.as_str()).collect();
-    for (number, (on, edit, comes)) in refused().into_iter().chain(with_consent()).enumerate() {
+    let rows = [refused(), refused_for_itself(), with_consent(), beyond_consent()];
+    let rows = rows.into_iter().flatten().enumerate();
+    for (number, (on, edit, comes)) in rows {
         let state = match on {
             On::Fresh => &scene.fresh,
             On::Approved => &scene.approved,
