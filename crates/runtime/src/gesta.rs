@@ -434,7 +434,8 @@ impl Gesta {
     /// ran?;
     /// assert_eq!(outcome?.answer.map(|answer| answer.to_string()), Some("7".to_owned()));
     /// let heard: Vec<String> = heard.try_iter().collect();
-    /// assert_eq!(heard, ["attempt", "started", "commit", "completed"]);
+    /// // The second commit is that of the answer.
+    /// assert_eq!(heard, ["attempt", "started", "commit", "commit", "completed"]);
     /// # Ok(())
     /// # })
     /// # }

@@ -209,13 +209,14 @@ fn a_server_dies_with_its_worker() {
 #[test]
 fn a_cancelled_job_tells_the_server_that_its_call_is_not_wanted() {
     let world = World::with_free_workspace();
-    declare(&world, &odd(&world, "[mcp.odd.tools.hang]\neffect = \"read\"\n"));
+    declare(&world, &odd(&world, "[mcp.odd.tools.hang]\neffect = \"read\"\ntimeout = \"5m\"\n"));
     let text = "job: one\nsteps:\n  - { id: call, tool: odd.hang, on_cancel: stop }\n";
     std::fs::write(world.path("job.yaml"), text).unwrap();
     world.gesta(&["tools", "pin"]).ok();
     let run = world.start(&["run", "job.yaml"]);
     wait_until(|| calls(&world) == 1);
     world.gesta(&["cancel", &world.job()]).ok();
+    wait_until(|| world.read("journal").contains("notifications/cancelled"));
     let (status, told) = run.ends();
     assert_eq!(status.code(), Some(11), "{told}");
     let journal = world.read("journal");

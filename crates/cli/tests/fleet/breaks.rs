@@ -80,6 +80,9 @@ fn what_was_seen_behind_a_broken_way_ends_the_doubt() {
     proxy.go(Way::Silent);
     let spool = crew.path().join("gesta.spool");
     until("it is spooled", || std::fs::read_dir(&spool).ok()?.next().map(drop));
+    // Not merely on its way: it was given up.
+    let given_up = "the inbox cannot be reached";
+    until("it cannot be told", || crew.log().contains(given_up).then_some(()));
     proxy.go(Way::Open);
     crew.all_is_well();
     assert_eq!(crew.witness.arrived(), 1);
