@@ -219,12 +219,16 @@ impl Scene<'_> {
         })
     }
 
-    /// Waits until nothing that is in doubt can land any more.
+    /// Waits until nothing that the first worker was permitted can land any more.
     fn wait_for_death(&self, second: &mut Process) {
-        let doubts = run(self.path(), &["doubts", "--json"]);
-        let Some(doubt) = doubts.lines().next() else { return };
-        let doubt: Value = serde_json::from_str(doubt).unwrap();
-        let dead_at = UNIX_EPOCH + Duration::from_millis(doubt["dead_at"].as_u64().unwrap());
+        let entries = self.entries();
+        let started = entries.iter().filter(|entry| {
+            let worker = entry["by"]["worker"].as_str().unwrap_or_default();
+            entry["kind"] == "started" && worker.starts_with("first-")
+        });
+        let dead_at =
+            started.filter_map(|it| it["body"]["permit"]["doc"]["dead_at"].as_u64()).max();
+        let dead_at = UNIX_EPOCH + Duration::from_millis(dead_at.unwrap_or_default());
         if let Ok(left) = dead_at.duration_since(SystemTime::now()) {
             second.listen_for(left);
         }
