@@ -301,18 +301,26 @@ async fn a_share_of_a_limit_that_may_have_ended_is_no_share() {
     check(case.through(|_| ()).await, "gate_limit");
 }
 
-/// What is known of the registry is too old, and it cannot be read again.
+/// What is known of the registry is too old, and it cannot be read again; or it has moved, and this worker's
+/// key is not in it.
 #[tokio::test(start_paused = true)]
-async fn a_registry_that_cannot_be_read_lets_nothing_pass() {
+async fn a_registry_that_cannot_be_read_or_has_moved_lets_nothing_pass() {
+    let mut admission = State::new(TrajectoryId::from_bytes([0xee; 16])).admit();
+    let root = Cast::new(1).registry_root().unwrap();
+    admission.push(EPOCH, Author::Principal(person().unwrap()), root).unwrap();
+    let state = Arc::new(admission.state().clone());
     let known = |desk: &Desk| {
-        let mut admission = State::new(TrajectoryId::from_bytes([0xee; 16])).admit();
-        let root = Cast::new(1).registry_root().unwrap();
-        admission.push(EPOCH, Author::Principal(person().unwrap()), root).unwrap();
         let mut registry = desk.shared.registry.write().unwrap_or_else(PoisonError::into_inner);
-        *registry = Some(Arc::new(admission.state().clone()));
+        *registry = Some(Arc::clone(&state));
     };
-    let (ended, called) = Case::new().through(known).await;
+    let decided_on_it = || {
+        let mut case = Case::new();
+        case.decision.registry = state.head();
+        case
+    };
+    let (ended, called) = decided_on_it().through(known).await;
     assert_eq!((called, matches!(ended.how, How::Succeeded { .. })), (1, true), "{:?}", ended.how);
-    let case = Case { stored_after: Duration::from_millis(251), ..Case::new() };
+    let case = Case { stored_after: Duration::from_millis(251), ..decided_on_it() };
     check(case.through(known).await, "gate_registry");
+    check(Case::new().through(known).await, "gate_authority");
 }

@@ -230,7 +230,7 @@ fn the_digest_covers_every_declaration_and_no_spelling() {
         "concurrency = 1",
         "input = \"in.json\"",
         "output = { type = \"object\" }",
-        "changes = [{ type = \"a\", id = \"b\", retract = true }]",
+        "changes = [{ type = \"a\", id = \"args.b\", retract = true }]",
         "secrets = { A = { env = \"B\" } }",
     ] {
         seen.push(digest(&PLAIN.replace("effect", &format!("{line}\neffect"))));
