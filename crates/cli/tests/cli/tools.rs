@@ -64,9 +64,11 @@ fn tried(world: &World, name: &str, more: &[&str], code: i32, verdict: &str) {
 
 #[test]
 fn a_key_that_is_not_remembered_is_found_out() {
+    let seen = "changes = [{ type = \"it\", id = \"'x'\" }]\nverify = [{ type = \"it\", verifier = \"here\", args = { path = \"x\" }, holds = \"found.exists\" }]";
     let tools = [
-        tool("keyed", "recovery = \"keyed\"", HONEST),
+        tool("keyed", &format!("recovery = \"keyed\"\n{seen}"), HONEST),
         tool("forgetful", "recovery = \"keyed_concurrent\"", "echo $$"),
+        "[verifiers.here]\nfile = { root = \".\" }\n".to_owned(),
     ];
     let world = World::with_tools(&tools.concat());
     tried(&world, "keyed", &[], 0, "the same key gave the same result; another key, killed");
