@@ -267,19 +267,22 @@ impl From<JsonError> for EntryError {
     }
 }
 
-/// One fact in a trajectory. The stored bytes are the hashed bytes.
+/// One fact in a trajectory. The stored bytes are the hashed bytes. Cheap to clone: it never changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Entry(Arc<Fact>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Fact {
     id: EntryId,
-    bytes: Arc<[u8]>,
+    bytes: Box<[u8]>,
     payload: Payload,
 }
 
 impl Entry {
     /// Makes an entry of a payload: canonical bytes once, hash once.
     pub fn new(payload: Payload) -> Result<Self, EntryError> {
-        let bytes = json::to_canonical(&payload)?;
-        Ok(Self { id: EntryId::new(Digest::of(&bytes)), bytes: bytes.into(), payload })
+        let bytes = json::to_canonical(&payload)?.into();
+        Ok(Self::of(bytes, payload))
     }
 
     /// Reads an entry from its bytes, which must be their own canonical form.
@@ -288,37 +291,41 @@ impl Entry {
             Some(payload) => payload,
             None => decode(json::check_canonical(bytes, Limits::DEFAULT)?)?,
         };
-        Ok(Self { id: EntryId::new(Digest::of(bytes)), payload, bytes: bytes.into() })
+        Ok(Self::of(bytes.into(), payload))
+    }
+
+    fn of(bytes: Box<[u8]>, payload: Payload) -> Self {
+        Self(Arc::new(Fact { id: EntryId::new(Digest::of(&bytes)), bytes, payload }))
     }
 
     /// The digest of the bytes.
     pub fn id(&self) -> EntryId {
-        self.id
+        self.0.id
     }
 
     /// The canonical bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.0.bytes
     }
 
     /// What the entry says.
     pub fn payload(&self) -> &Payload {
-        &self.payload
+        &self.0.payload
     }
 
     /// The entry's number in its chain.
     pub fn seq(&self) -> u64 {
-        self.payload.seq
+        self.0.payload.seq
     }
 
     /// What kind of fact it is.
     pub fn kind(&self) -> Kind {
-        self.payload.body.kind()
+        self.0.payload.body.kind()
     }
 
     /// Its position, as others name it.
     pub fn head(&self) -> Head {
-        Head { id: self.id, seq: self.payload.seq }
+        Head { id: self.id(), seq: self.seq() }
     }
 }
 
