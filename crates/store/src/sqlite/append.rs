@@ -5,6 +5,7 @@ use gesta_core::ids::{Tenant, TrajectoryId};
 use gesta_core::projection::{Admitted, Fence, Projection, Summary};
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, named_params, params};
 
+use super::desk::Desk;
 use super::{entries, outbox, rows};
 use crate::claims;
 use crate::error::AppendError;
@@ -19,10 +20,10 @@ const BEGIN_TRAJECTORY: &str = "
 /// The fence is implied by the head, since a newer attempt is a newer head; it is checked all the same.
 /// What is held takes nothing from an attempt, and what is archived nothing at all.
 const MOVE_HEAD: &str = "
-    UPDATE trajectories SET head_seq = :head_seq, head_id = :head_id, attempt = :attempt,
-        runnable = :runnable, wake_at = :wake_at, changed_at = :changed_at
-    WHERE trajectory = :trajectory AND head_seq = :expected_seq AND head_id = :expected_id
-        AND (:fence IS NULL OR (attempt = :fence AND held = 0)) AND bundle IS NULL";
+    UPDATE trajectories
+    SET head_seq = ?5, head_id = ?6, attempt = ?7, runnable = ?8, wake_at = ?9, changed_at = ?10
+    WHERE trajectory = ?1 AND head_seq = ?2 AND head_id = ?3
+        AND (?4 IS NULL OR (attempt = ?4 AND held = 0)) AND bundle IS NULL";
 
 /// Apart, because SQLite rewrites an index for every update that names its column.
 const SET_STATUS: &str = "
@@ -43,7 +44,7 @@ const PARK: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
 /// Appends, or says why this append loses. Losing writes nothing.
-pub(super) fn append(db: &Connection, admitted: &Admitted) -> Result<Result<Head, AppendError>> {
+pub(super) fn append(db: &Desk<'_>, admitted: &Admitted) -> Result<Result<Head, AppendError>> {
     let trajectory = admitted.trajectory();
     let projection = admitted.projection();
     let fence = match admitted.fence() {
@@ -72,7 +73,7 @@ pub(super) fn append(db: &Connection, admitted: &Admitted) -> Result<Result<Head
 
 /// Replaces the projections of a trajectory whose head is still `head`.
 pub(super) fn reproject(
-    db: &Connection,
+    db: &Desk<'_>,
     trajectory: TrajectoryId,
     head: Head,
     projection: &Projection,
@@ -141,7 +142,7 @@ pub(super) fn begin_trajectory(
 }
 
 fn move_head(
-    db: &Connection,
+    db: &Desk<'_>,
     trajectory: TrajectoryId,
     expected: Head,
     fence: Option<u64>,
@@ -149,27 +150,28 @@ fn move_head(
     projection: &Projection,
 ) -> Result<bool> {
     let summary = &projection.summary;
-    let updated = db.prepare_cached(MOVE_HEAD)?.execute(named_params! {
-        ":trajectory": trajectory.as_bytes(),
-        ":expected_seq": expected.seq,
-        ":expected_id": expected.id.as_bytes(),
-        ":fence": fence,
-        ":head_seq": head.seq,
-        ":head_id": head.id.as_bytes(),
-        ":attempt": summary.attempt,
-        ":runnable": summary.runnable,
-        ":wake_at": summary.wake_at.map(|at| at.0),
-        ":changed_at": summary.changed_at.0,
-    })?;
-    if updated == 0 {
+    let moved = params![
+        trajectory.as_bytes(),
+        expected.seq,
+        expected.id.as_bytes(),
+        fence,
+        head.seq,
+        head.id.as_bytes(),
+        summary.attempt,
+        summary.runnable,
+        summary.wake_at.map(|at| at.0),
+        summary.changed_at.0,
+    ];
+    if db.execute(&db.moving, MOVE_HEAD, moved)? == 0 {
         return Ok(false);
     }
-    db.prepare_cached(SET_STATUS)?.execute(params![
+    let set = params![
         trajectory.as_bytes(),
         summary.status.as_str(),
         claims::rank(summary.priority),
         claims::joined(&summary.tools),
-    ])?;
+    ];
+    db.execute(&db.setting, SET_STATUS, set)?;
     Ok(true)
 }
 

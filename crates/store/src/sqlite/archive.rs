@@ -9,6 +9,7 @@ use gesta_core::ids::TrajectoryId;
 use rusqlite::{Connection, OptionalExtension as _, Result, named_params, params};
 
 use super::append::standing;
+use super::desk::Desk;
 use super::fault::store_error;
 use super::{Options, SqliteStore, entries, open};
 use crate::archive::{Archives, Archiving, BundleRow, Size, Whole};
@@ -105,7 +106,7 @@ fn archive(db: &Connection, archiving: &Archiving) -> Result<Option<u64>> {
     Ok(Some(removed))
 }
 
-fn bring_back(db: &Connection, whole: &Whole) -> Result<bool> {
+fn bring_back(db: &Desk<'_>, whole: &Whole) -> Result<bool> {
     let (trajectory, head) = (whole.trajectory(), whole.head());
     let row = params![trajectory.as_bytes(), head.seq, head.id.as_bytes()];
     if db.prepare_cached(BRING_BACK)?.execute(row)? == 0 {

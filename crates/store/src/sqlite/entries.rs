@@ -8,6 +8,7 @@ use gesta_core::ids::TrajectoryId;
 use rusqlite::types::Type;
 use rusqlite::{Connection, Result, Row, params};
 
+use super::desk::Desk;
 use super::rows;
 use crate::port::StoredEntry;
 
@@ -24,12 +25,24 @@ const HOLDING: &str = "SELECT seq, ids, trajectory FROM entries WHERE instr(ids,
 const ROW_MOST: usize = 256;
 
 /// Adds what one append adds.
-pub(super) fn insert(db: &Connection, trajectory: TrajectoryId, entries: &[Entry]) -> Result<()> {
-    entries.chunks(ROW_MOST).try_for_each(|row| insert_row(db, trajectory, row))
+pub(super) fn insert(db: &Desk<'_>, trajectory: TrajectoryId, entries: &[Entry]) -> Result<()> {
+    entries.chunks(ROW_MOST).try_for_each(|row| match row {
+        [] => Ok(()),
+        [only] => put(db, trajectory, only.seq(), only.id().as_bytes(), only.bytes()),
+        [first, ..] => {
+            let (ids, bytes) = joined(row);
+            put(db, trajectory, first.seq(), &ids, &bytes)
+        }
+    })
 }
 
-fn insert_row(db: &Connection, trajectory: TrajectoryId, entries: &[Entry]) -> Result<()> {
-    let Some(first) = entries.first() else { return Ok(()) };
+fn put(db: &Desk<'_>, trajectory: TrajectoryId, seq: u64, ids: &[u8], bytes: &[u8]) -> Result<()> {
+    let row = params![trajectory.as_bytes(), seq, ids, bytes];
+    db.execute(&db.inserting, INSERT, row).map(drop)
+}
+
+/// The ids and the bytes of several entries as a row holds them.
+fn joined(entries: &[Entry]) -> (Vec<u8>, Vec<u8>) {
     let ids: Vec<u8> = entries.iter().flat_map(|entry| *entry.id().as_bytes()).collect();
     let mut bytes = Vec::with_capacity(entries.iter().map(|entry| entry.bytes().len() + 1).sum());
     for entry in entries {
@@ -38,8 +51,7 @@ fn insert_row(db: &Connection, trajectory: TrajectoryId, entries: &[Entry]) -> R
         }
         bytes.extend_from_slice(entry.bytes());
     }
-    db.prepare_cached(INSERT)?.execute(params![trajectory.as_bytes(), first.seq(), ids, bytes])?;
-    Ok(())
+    (ids, bytes)
 }
 
 /// The entries from this number on, at most `max` of them.

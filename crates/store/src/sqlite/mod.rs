@@ -9,6 +9,7 @@ mod append;
 mod archive;
 mod copy;
 mod data_keys;
+mod desk;
 mod entries;
 mod epochs;
 mod fault;

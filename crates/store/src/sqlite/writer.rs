@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::desk::Desk;
 use super::fault::{Certainty, Failure};
 use super::room;
 
@@ -26,7 +27,7 @@ const QUICK: Duration = Duration::from_millis(3);
 /// Something to do inside a transaction.
 trait Job: Send {
     /// Does it. May be called again after a rollback. An error rolls the transaction back.
-    fn run(&mut self, db: &Connection) -> rusqlite::Result<()>;
+    fn run(&mut self, desk: &Desk<'_>) -> rusqlite::Result<()>;
 
     /// Tells whoever waits how it ended: well, if the transaction is durable.
     fn answer(self: Box<Self>, ended: Result<(), Failure>);
@@ -35,17 +36,17 @@ trait Job: Send {
 struct Work<F, T, E> {
     run: F,
     result: Option<Result<T, E>>,
-    answer: oneshot::Sender<Result<T, E>>,
+    answer: oneshot::Sender<(Result<T, E>, F)>,
 }
 
 impl<F, T, E> Job for Work<F, T, E>
 where
-    F: FnMut(&Connection) -> rusqlite::Result<Result<T, E>> + Send,
+    F: FnMut(&Desk<'_>) -> rusqlite::Result<Result<T, E>> + Send,
     T: Send,
     E: From<Failure> + Send,
 {
-    fn run(&mut self, db: &Connection) -> rusqlite::Result<()> {
-        self.result = Some((self.run)(db)?);
+    fn run(&mut self, desk: &Desk<'_>) -> rusqlite::Result<()> {
+        self.result = Some((self.run)(desk)?);
         Ok(())
     }
 
@@ -55,8 +56,9 @@ where
             (Ok(()), None) => return, // dropping the sender is an answer: nobody knows
             (Err(failure), _) => Err(failure.into()),
         };
-        // Whoever asked may have stopped waiting.
-        let _ = self.answer.send(answer);
+        // What was written goes back with the answer: freeing it would keep the others waiting. Whoever
+        // asked may have stopped waiting.
+        let _ = self.answer.send((answer, self.run));
     }
 }
 
@@ -152,7 +154,7 @@ impl Writer {
     /// Runs something in a transaction. `Ok` and the job's own errors are durable facts.
     pub(super) async fn run<F, T, E>(&self, run: F) -> Result<T, E>
     where
-        F: FnMut(&Connection) -> rusqlite::Result<Result<T, E>> + Send + 'static,
+        F: FnMut(&Desk<'_>) -> rusqlite::Result<Result<T, E>> + Send + 'static,
         T: Send + 'static,
         E: From<Failure> + Send + 'static,
     {
@@ -164,7 +166,10 @@ impl Writer {
         if let Err(job) = left {
             jobs.send(job).await.map_err(|_| Failure::not_sent())?;
         }
-        answered.await.unwrap_or_else(|_| Err(Failure::not_answered().into()))
+        match answered.await {
+            Ok((answer, _written)) => answer,
+            Err(_) => Err(Failure::not_answered().into()),
+        }
     }
 }
 
@@ -249,11 +254,12 @@ fn transact(
         execute(db, BEGIN)
             .map_err(|error| Stopped::AtBegin(Failure::before_commit(place, &error)))?;
     }
-    for job in batch {
-        if let Err(error) = job.run(db) {
-            roll_back(db, place);
-            return Err(Stopped::InJobs(Failure::before_commit(place, &error)));
-        }
+    let desk = Desk::new(db);
+    let run = batch.iter_mut().try_for_each(|job| job.run(&desk));
+    drop(desk);
+    if let Err(error) = run {
+        roll_back(db, place);
+        return Err(Stopped::InJobs(Failure::before_commit(place, &error)));
     }
     // Commit point: once this returns, the whole batch is durable.
     execute(db, "COMMIT").map_err(|error| {
@@ -287,7 +293,9 @@ mod tests {
     }
 
     async fn insert(writer: &Writer, n: i64) -> Result<usize, AppendError> {
-        writer.run(move |db| db.execute("INSERT INTO numbers VALUES (?1)", [n]).map(Ok)).await
+        writer
+            .run(move |desk| (**desk).execute("INSERT INTO numbers VALUES (?1)", [n]).map(Ok))
+            .await
     }
 
     #[tokio::test]
