@@ -56,10 +56,14 @@ fn only(answers: Vec<Answer>) -> Answer {
 async fn send(link: &Link, batch: &[&Admitted]) -> Result<Vec<Answer>, Failure> {
     let columns = Columns::of(batch).map_err(Failure::not_sent)?;
     // Commit point: once this returns, the winners are durable.
-    let winners = match columns.alone() {
-        _ if !columns.only_move() => link.query(APPEND, &columns.params()).await?,
-        Some(alone) => link.query(ALONE, &alone).await?,
-        None => link.query(MOVE, &columns.moving()).await?,
+    let winners = if columns.only_move() {
+        let alone = match columns.alone() {
+            Some(alone) => link.query(ALONE, &alone).await?,
+            None => Vec::new(),
+        };
+        if alone.is_empty() { link.query(MOVE, &columns.moving()).await? } else { alone }
+    } else {
+        link.query(APPEND, &columns.params()).await?
     };
     let won = winners.iter().map(rows::trajectory).collect::<Result<BTreeSet<_>, _>>();
     let won = won.map_err(|error| Failure { error, certainty: Certainty::Unknown })?;
@@ -281,9 +285,11 @@ impl<'a> Columns<'a> {
             && self.notices.id.is_empty()
     }
 
-    /// The parameters of the statement that moves one trajectory, if there is but one.
-    fn alone(&self) -> Option<[&(dyn ToSql + Sync); 20]> {
-        let [trajectory] = self.trajectory.as_slice() else { return None };
+    /// The parameters of the statement that moves one trajectory which goes on, if there is but one.
+    fn alone(&self) -> Option<[&(dyn ToSql + Sync); 19]> {
+        let ([trajectory], [false]) = (self.trajectory.as_slice(), self.ended.as_slice()) else {
+            return None;
+        };
         Some([
             trajectory,
             self.expected_seq.first()?,
@@ -296,7 +302,6 @@ impl<'a> Columns<'a> {
             self.runnable.first()?,
             self.wake_at.first()?,
             self.changed_at.first()?,
-            self.ended.first()?,
             self.rank.first()?,
             self.tools.first()?,
             self.under.first()?,
