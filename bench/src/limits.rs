@@ -37,7 +37,11 @@ pub(crate) fn bare_sqlite(file: &Path, appends: &[Admitted]) -> Result<f64> {
         "PRAGMA page_size = 1024;
          PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
-         PRAGMA wal_autocheckpoint = 4000;
+         PRAGMA fullfsync = ON;
+         PRAGMA checkpoint_fullfsync = ON;
+         PRAGMA cache_size = -32768;
+         PRAGMA journal_size_limit = 67108864;
+         PRAGMA wal_autocheckpoint = 2000;
          CREATE TABLE entries (
              trajectory BLOB NOT NULL, seq INTEGER NOT NULL, ids BLOB NOT NULL, bytes BLOB NOT NULL,
              UNIQUE (trajectory, seq)
