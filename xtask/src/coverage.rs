@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -101,6 +102,22 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     report(&lines, &parts, !flags.is_empty())
 }
 
+/// What this program is called where it stands for the compiler.
+const COMPILER: &str = "counting";
+
+/// Stands for the compiler, if it was started as that: compiles so that the program counts. Does not return then.
+pub(crate) fn count() -> Result<()> {
+    let mut words = std::env::args_os();
+    let name = words.next().map(PathBuf::from);
+    if name.as_deref().and_then(Path::file_name).is_none_or(|name| name != COMPILER) {
+        return Ok(());
+    }
+    let compiler = words.next().context("no compiler is named")?;
+    let mut compile = Command::new(&compiler);
+    Err(compile.args(words).args(["-C", "instrument-coverage"]).exec())
+        .with_context(|| format!("cannot start `{}`", compiler.display()))
+}
+
 /// Cargo, told to count.
 struct Counting {
     compiler: PathBuf,
@@ -108,12 +125,15 @@ struct Counting {
 }
 
 impl Counting {
-    /// Writes down how the workspace's crates are compiled. Cargo keeps what such a compiler makes apart from
-    /// the rest, and asks it for no others.
+    /// Says how the workspace's crates are compiled: by this program, under a name of its own. Cargo keeps what such a
+    /// compiler makes apart from the rest, and asks it for no others. A script would not do: shells drop variables
+    /// whose names they cannot spell, those that name programs to tests among them.
     fn at(place: &Path) -> Result<Self> {
-        let compiler = place.join("counting");
-        fs::write(&compiler, "#!/bin/sh\nexec \"$@\" -C instrument-coverage\n")?;
-        fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755))?;
+        let compiler = place.join(COMPILER);
+        if compiler.symlink_metadata().is_ok() {
+            fs::remove_file(&compiler)?;
+        }
+        symlink(std::env::current_exe()?, &compiler)?;
         Ok(Self { compiler, profile: place.join("profiles/%p-%m.profraw") })
     }
 
@@ -129,7 +149,8 @@ impl Counting {
 
 /// Compiles tests, and says which programs they are.
 fn compile(tests: &[String], counting: &Counting) -> Result<Vec<PathBuf>> {
-    let mut build = counting.cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
+    let mut build =
+        counting.cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
     build.stderr(std::process::Stdio::inherit());
     let said = tool::output(build.args(tests))?;
     Ok(said.lines().filter_map(executable).collect())
