@@ -99,9 +99,9 @@ Examples:
     },
     /// Print the public part of a key as a trust root, or as PEM for other tools
     #[command(after_help = "\
-With `--pem`, the key is printed as OpenSSL and other tools take it (SubjectPublicKeyInfo): of a name
-that was rotated, all of its keys that are not revoked, the newest first. A DSSE envelope names its
-key by id.
+With `--pem`, the key is printed as OpenSSL and other tools take it (SubjectPublicKeyInfo): of a
+name that was rotated, all of its keys that are not revoked, the newest first. A DSSE envelope names
+its key by id.
 
 Examples:
   gesta keys export owner > trust.json
@@ -579,7 +579,7 @@ const ED25519_INFO: [u8; 12] =
 
 /// A public key as other tools read it.
 fn public_pem(key: KeyId) -> String {
-    let info = STANDARD.encode([&ED25519_INFO[..], key.as_bytes()].concat());
+    let info = STANDARD.encode([ED25519_INFO.as_slice(), key.as_bytes()].concat());
     format!("-----BEGIN PUBLIC KEY-----\n{info}\n-----END PUBLIC KEY-----\n")
 }
 

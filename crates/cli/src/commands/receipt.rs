@@ -30,8 +30,8 @@ A `commit` of a call, a `failure` and a `rejection` hold receipts. With `--dsse`
 it binds become the predicate of an in-toto statement (v1) about the entry and what the call returned,
 in a DSSE envelope that is signed anew: by the key that signed the receipt, if it is in this
 workspace, or by the one that `--as` names. Arguments stand in it as their digest. Of a trajectory
-every receipt is printed, one envelope a line; `gesta keys export NAME --pem` prints the key to check
-them with.
+every receipt is printed, one envelope a line; `gesta keys export NAME --pem` prints the key to
+check them with.
 
 Examples:
   gesta receipt t_4f2a:7

@@ -170,7 +170,7 @@ fn files(directory: &Path, below: &str, found: &mut BTreeSet<String>) {
         let path = format!("{below}/{}", file.file_name().to_string_lossy());
         match file.file_type().unwrap().is_dir() {
             true => files(directory, &path, found),
-            false => drop(found.insert(path)),
+            false => found.extend([path]),
         }
     }
 }

@@ -183,6 +183,10 @@ async fn other_arguments_than_the_plans_are_found_and_told_as_such() {
     assert!(found.cause.contains("an expression gives another value"), "{}", found.cause);
 }
 
+fn step<'p>(plan: &'p mut Plan, id: &str) -> &'p mut PlanStep {
+    plan.steps.iter_mut().find(|step| step.id.as_str() == id).unwrap()
+}
+
 /// A plan that no file compiles to: its hash is that of its steps, and the chain lets it in.
 #[tokio::test(start_paused = true)]
 async fn another_plan_than_its_steps_compile_to_is_found() {
@@ -195,9 +199,6 @@ async fn another_plan_than_its_steps_compile_to_is_found() {
         };
         diverged(honest.with(EVERYTHING, ("plan", ""), changed).await)
     };
-    fn step<'p>(plan: &'p mut Plan, id: &str) -> &'p mut PlanStep {
-        plan.steps.iter_mut().find(|step| step.id.as_str() == id).unwrap()
-    }
     let found = with(|plan| step(plan, "pay").needs.clear()).await;
     assert!(found.pointer.ends_with("/needs/0"), "{}", found.pointer);
     assert_eq!((found.recorded, found.derived), (None, Some(json!("read"))));
