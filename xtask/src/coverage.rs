@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,26 +19,60 @@ const FLOOR: f64 = 95.0;
 /// How many histories are simulated: programs that count are slow.
 const SEEDS: &str = "100";
 
-/// What is held to the floor: a name, where its sources are, and the tests that count for it.
+/// What is held to the floor: a name, where its sources are, and the test programs that count for it: all of these
+/// crates, and these besides.
 struct Part {
     name: &'static str,
     places: &'static [&'static str],
-    tests: &'static [&'static [&'static str]],
+    crates: &'static [&'static str],
+    programs: &'static [&'static str],
 }
 
-#[rustfmt::skip]
 const PARTS: [Part; 2] = [
     Part {
         name: "core",
         places: &["crates/core/src/"],
-        tests: &[&["--package", "gesta-core"], &["--package", "gesta-verify"]],
+        crates: &["core", "verify"],
+        programs: &[],
     },
     Part {
         name: "replay",
         places: &["crates/runtime/src/replay/", "crates/runtime/src/turn/rehearse.rs"],
-        tests: &[&["--package", "gesta-runtime", "--all-features", "--lib", "--test", "runs", "--test", "simulation"]],
+        crates: &[],
+        programs: &["runs", "simulation"],
     },
 ];
+
+impl Part {
+    /// The names of the test programs.
+    fn tests(&self) -> Result<Vec<String>> {
+        let mut tests: Vec<String> = self.programs.iter().map(|name| name.to_string()).collect();
+        for name in self.crates {
+            let place = tool::root().join("crates").join(name).join("tests");
+            for file in fs::read_dir(&place).with_context(|| format!("no tests of `{name}`"))? {
+                let path = file?.path();
+                let is_program = match path.is_dir() {
+                    true => path.join("main.rs").is_file(),
+                    false => path.extension().is_some_and(|ending| ending == "rs"),
+                };
+                let name = path.file_stem().filter(|_| is_program);
+                tests.extend(name.map(|name| name.to_string_lossy().into_owned()));
+            }
+        }
+        Ok(tests)
+    }
+}
+
+/// What cargo is asked for: of the whole workspace, so that what it stands on has the features that it has when
+/// everything is tested, and is not compiled once more.
+fn asked_for(parts: &[&Part]) -> Result<Vec<String>> {
+    let mut args: Vec<String> =
+        ["--workspace", "--all-features", "--lib"].map(str::to_owned).into();
+    for part in parts {
+        args.extend(part.tests()?.into_iter().flat_map(|name| ["--test".to_owned(), name]));
+    }
+    Ok(args)
+}
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (flags, names): (Vec<&String>, Vec<&String>) =
@@ -58,16 +93,29 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let llvm = Llvm::find()?;
     let counting = Counting::at(&place)?;
     let cluster = Cluster::start()?;
-    let mut programs = Vec::new();
-    for tests in parts.iter().flat_map(|part| part.tests) {
-        programs.extend(compile(tests, &counting)?);
-        let mut test = counting.cargo(&["test", "--no-fail-fast"]);
-        test.args(*tests).env("GESTA_SIM_SEEDS", SEEDS).envs(cluster.variables());
-        tool::run(&mut test)?;
-    }
+    let tests = asked_for(&parts)?;
+    let programs = compile(&tests, &counting)?;
+    let mut test = counting.cargo(&["test", "--no-fail-fast"]);
+    tool::run(test.args(&tests).env("GESTA_SIM_SEEDS", SEEDS).envs(cluster.variables()))?;
     cluster.stop()?;
     let lines = llvm.lines(&programs, &profiles, &place)?;
     report(&lines, &parts, !flags.is_empty())
+}
+
+/// What this program is called where it stands for the compiler.
+const COMPILER: &str = "counting";
+
+/// Stands for the compiler, if it was started as that: compiles so that the program counts. Does not return then.
+pub(crate) fn count() -> Result<()> {
+    let mut words = std::env::args_os();
+    let name = words.next().map(PathBuf::from);
+    if name.as_deref().and_then(Path::file_name).is_none_or(|name| name != COMPILER) {
+        return Ok(());
+    }
+    let compiler = words.next().context("no compiler is named")?;
+    let mut compile = Command::new(&compiler);
+    Err(compile.args(words).args(["-C", "instrument-coverage"]).exec())
+        .with_context(|| format!("cannot start `{}`", compiler.display()))
 }
 
 /// Cargo, told to count.
@@ -77,12 +125,15 @@ struct Counting {
 }
 
 impl Counting {
-    /// Writes down how the workspace's crates are compiled. Cargo keeps what such a compiler makes apart from
-    /// the rest, and asks it for no others.
+    /// Says how the workspace's crates are compiled: by this program, under a name of its own. Cargo keeps what such a
+    /// compiler makes apart from the rest, and asks it for no others. A script would not do: shells drop variables
+    /// whose names they cannot spell, those that name programs to tests among them.
     fn at(place: &Path) -> Result<Self> {
-        let compiler = place.join("counting");
-        fs::write(&compiler, "#!/bin/sh\nexec \"$@\" -C instrument-coverage\n")?;
-        fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755))?;
+        let compiler = place.join(COMPILER);
+        if compiler.symlink_metadata().is_ok() {
+            fs::remove_file(&compiler)?;
+        }
+        symlink(std::env::current_exe()?, &compiler)?;
         Ok(Self { compiler, profile: place.join("profiles/%p-%m.profraw") })
     }
 
@@ -97,8 +148,9 @@ impl Counting {
 }
 
 /// Compiles tests, and says which programs they are.
-fn compile(tests: &[&str], counting: &Counting) -> Result<Vec<PathBuf>> {
-    let mut build = counting.cargo(&["test", "--no-run", "--message-format=json"]);
+fn compile(tests: &[String], counting: &Counting) -> Result<Vec<PathBuf>> {
+    let mut build =
+        counting.cargo(&["test", "--no-run", "--message-format=json-render-diagnostics"]);
     build.stderr(std::process::Stdio::inherit());
     let said = tool::output(build.args(tests))?;
     Ok(said.lines().filter_map(executable).collect())
@@ -250,6 +302,15 @@ mod tests {
         let message = r#"{"reason":"compiler-artifact","executable":"/r/target/x-1","fresh":true}"#;
         assert_eq!(executable(message), Some(PathBuf::from("/r/target/x-1")));
         assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
+    }
+
+    #[test]
+    fn all_tests_of_a_crate_count_for_it() {
+        let parts: Vec<&Part> = PARTS.iter().collect();
+        let asked = asked_for(&parts).unwrap();
+        let programs = ["state_rules", "log", "verify", "runs", "simulation"];
+        assert!(programs.iter().all(|name| asked.iter().any(|arg| arg == name)), "{asked:?}");
+        assert!(!asked.iter().any(|arg| arg == "cli"), "{asked:?}");
     }
 
     #[test]

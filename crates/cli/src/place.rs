@@ -80,15 +80,10 @@ impl Place {
 
     /// Where the data keys of this store are, unless the workspace says so: beside the file, or in a schema of
     /// their own.
-    pub(crate) fn data_keys(&self) -> Result<Arc<dyn DataKeys>> {
+    pub(crate) fn data_keys_at(&self) -> Self {
         match self {
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(path) => {
-                let mut name = path.as_os_str().to_owned();
-                name.push("-data-keys");
-                Ok(Arc::new(gesta_store::sqlite::SqliteDataKeys::at(PathBuf::from(name))))
-            }
-            _ => self.as_data_keys(),
+            Self::Sqlite(path) => Self::Sqlite(beside(path, "-data-keys")),
+            Self::Postgres { .. } => self.clone(),
         }
     }
 

@@ -103,7 +103,7 @@ impl Session {
         let place = self.place()?;
         match Self::find_workspace() {
             Ok(Some(workspace)) => workspace.data_keys(&place),
-            _ => place.data_keys(),
+            _ => place.data_keys_at().as_data_keys(),
         }
     }
 

@@ -173,14 +173,19 @@ impl Workspace {
     }
 
     /// Where the data keys of its sensitive values are: where it says, or else where its store says.
-    pub(crate) fn data_keys(&self, store: &Place) -> Result<Arc<dyn DataKeys>> {
+    pub(crate) fn data_keys_at(&self, store: &Place) -> Result<Place> {
         match &self.config.data_keys {
             Some(named) => {
                 let reached = self.config.postgres.clone().within(&self.directory);
-                Place::parse(named, &self.directory)?.reached(reached).as_data_keys()
+                Ok(Place::parse(named, &self.directory)?.reached(reached))
             }
-            None => store.data_keys(),
+            None => Ok(store.data_keys_at()),
         }
+    }
+
+    /// The same, ready to be asked.
+    pub(crate) fn data_keys(&self, store: &Place) -> Result<Arc<dyn DataKeys>> {
+        self.data_keys_at(store)?.as_data_keys()
     }
 
     /// Who is told when something waits for a person.

@@ -25,7 +25,7 @@ use crate::cut;
 use crate::desk::COMPILER;
 use crate::error::RunError;
 use crate::facts::{Facts, Point};
-use crate::home::{Home, random};
+use crate::home::Home;
 use crate::job::{self, Compiled, Edit, Problems, Spec, Work};
 use crate::jobs::Submitted;
 
@@ -78,7 +78,7 @@ impl Home {
         surveyed.refuse_undone(spot)?;
         let trajectory = match order.key {
             Some(key) => self.keyed(parent.tenant.as_str(), key).await?,
-            None => TrajectoryId::from_bytes(random()?),
+            None => TrajectoryId::from_bytes(self.draw()?),
         };
         let store = Arc::clone(&self.store);
         let mut chain =
@@ -91,7 +91,7 @@ impl Home {
             mode: order.mode,
             note: order.note.to_owned(),
             principal: parent.principal.clone(),
-            seed: Seed::new(Digest::from_bytes(random()?)),
+            seed: Seed::new(Digest::from_bytes(self.draw()?)),
             source,
             source_commit: spot.head.id,
             source_head: surveyed.head,

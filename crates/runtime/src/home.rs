@@ -32,7 +32,7 @@ use crate::options::Options;
 use crate::sealing::Sealer;
 use crate::spool::Spool;
 use crate::tools::Catalogue;
-use crate::vault::Vault;
+use crate::vault::{Entropy, Vault};
 use crate::worker::{Setup, Worker};
 
 /// How many entries are read at a time, from the end.
@@ -51,6 +51,7 @@ pub struct Home {
     /// Where sensitive values are kept, if anywhere.
     pub vault: Option<Vault>,
     config: Digest,
+    entropy: Entropy,
 }
 
 /// A job and what it works on.
@@ -124,14 +125,31 @@ impl Home {
         options: Options,
     ) -> Result<Self, RunError> {
         let config = options.digest()?;
-        Ok(Self { store, catalogue, registry, options, vault: None, config })
+        let entropy: Entropy = Arc::new(fill);
+        Ok(Self { store, catalogue, registry, options, vault: None, config, entropy })
     }
 
     /// The same place, with its data keys kept here.
     #[must_use]
     pub fn with_data_keys(mut self, keys: Arc<dyn DataKeys>) -> Self {
-        self.vault = Some(Vault::new(Arc::clone(&self.store), keys));
+        let vault = Vault::new(Arc::clone(&self.store), keys);
+        self.vault = Some(vault.drawing_from(Arc::clone(&self.entropy)));
         self
+    }
+
+    /// The same place, with random bytes from elsewhere: ids, seeds, and what sensitive values are sealed with.
+    #[must_use]
+    pub fn drawing_from(mut self, entropy: Entropy) -> Self {
+        self.vault = self.vault.map(|vault| vault.drawing_from(Arc::clone(&entropy)));
+        self.entropy = entropy;
+        self
+    }
+
+    /// Random bytes.
+    pub(crate) fn draw<const N: usize>(&self) -> Result<[u8; N], RunError> {
+        let mut bytes = [0; N];
+        (self.entropy)(&mut bytes).map_err(RunError::Entropy)?;
+        Ok(bytes)
     }
 
     /// What is in force here.
@@ -165,7 +183,7 @@ impl Home {
         let principal = parent.principal.clone();
         let trajectory = match order.key {
             Some(key) => self.keyed(parent.tenant.as_str(), key).await?,
-            None => TrajectoryId::from_bytes(random()?),
+            None => TrajectoryId::from_bytes(self.draw()?),
         };
         let narrowed = (trajectory, &order.job.grants, &order.budget);
         let row = self.store.trajectory(self.registry).await?;
@@ -173,7 +191,7 @@ impl Home {
             trajectory,
             key: order.key.map(str::to_owned),
             principal,
-            seed: Seed::new(Digest::from_bytes(random()?)),
+            seed: Seed::new(Digest::from_bytes(self.draw()?)),
             input: order.input.clone(),
             plan: order.job.plan.clone(),
             writs: authority::narrow(above, holder, narrowed, &self.catalogue, now)?,
@@ -353,8 +371,13 @@ impl Home {
 /// Bytes that nobody can guess: ids, seeds and keys.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], RunError> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| RunError::Entropy(error.to_string()))?;
+    fill(&mut bytes).map_err(RunError::Entropy)?;
     Ok(bytes)
+}
+
+/// Fills bytes from the operating system.
+pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), String> {
+    getrandom::fill(bytes).map_err(|error| error.to_string())
 }
 
 /// `NAME-PID-RANDOM`: nobody else's, not even after the process number is used again.

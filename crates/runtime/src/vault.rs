@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::desk::OUTPUT_LIMITS;
 use crate::error::RunError;
+use crate::home::fill;
 
 /// Fills bytes with what nobody can guess: salts, nonces and data keys.
 pub type Entropy = Arc<dyn Fn(&mut [u8]) -> Result<(), String> + Send + Sync>;
@@ -56,8 +57,7 @@ pub struct Safe {
 impl Vault {
     /// A vault over a store, with its keys in another place.
     pub fn new(store: Arc<dyn Store>, keys: Arc<dyn DataKeys>) -> Self {
-        let entropy = |bytes: &mut [u8]| getrandom::fill(bytes).map_err(|error| error.to_string());
-        Self { store, keys, entropy: Arc::new(entropy) }
+        Self { store, keys, entropy: Arc::new(fill) }
     }
 
     /// The same, with random bytes from elsewhere.

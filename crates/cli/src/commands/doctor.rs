@@ -16,6 +16,7 @@ use serde_json::json;
 use super::verify::bar;
 use crate::escape::visible;
 use crate::output::counted;
+use crate::place::Place;
 use crate::projections::{self, Compared};
 use crate::session::Session;
 use crate::workspace::Workspace;
@@ -30,8 +31,9 @@ const WRITTEN: UnixMs = UnixMs(1_790_000_000_000);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Checked are the store and its schema, that every trajectory folds, that the projections (status,
-queue, parked steps) are what folding gives, that the store is not behind its anchor file, that bundles of archived trajectories are there, key files, the trust root, and the clock. Signatures are
-for `gesta verify`. The exit code is 1 if something is wrong and was not repaired.
+queue, parked steps) are what folding gives, that the store is not behind its anchor file,
+that bundles of archived trajectories are there, key files, where data keys are, the trust root, and
+the clock. Signatures are for `gesta verify`. The exit code is 1 if something is wrong and was not repaired.
 
 Examples:
   gesta doctor
@@ -46,6 +48,8 @@ pub(crate) struct Arguments {
 #[serde(rename_all = "snake_case")]
 enum Health {
     Ok,
+    /// Nothing is wrong, and something is not as it could be.
+    Warning,
     Repaired,
     Wrong,
 }
@@ -83,6 +87,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         trust(workspace, &mut examination);
     }
     let place = session.place()?;
+    data_keys(&place, workspace.as_ref(), &mut examination)?;
     match session.wait(place.open()) {
         Err(error) => examination.add("store", Health::Wrong, format!("{error:#}")),
         Ok(store) => {
@@ -109,6 +114,7 @@ fn print(session: &mut Session, examination: &Examination) -> Result<u8> {
         for Checked { check, health, what } in &examination.0 {
             let (word, colour) = match health {
                 Health::Ok => ("ok", AnsiColor::Green),
+                Health::Warning => ("warning", AnsiColor::Yellow),
                 Health::Repaired => ("repaired", AnsiColor::Yellow),
                 Health::Wrong => ("WRONG", AnsiColor::Red),
             };
@@ -176,6 +182,26 @@ fn trust(workspace: &Workspace, examination: &mut Examination) {
             examination.judge("trust", format!("{keys} in the trust root"), bad);
         }
     }
+}
+
+/// Whether the keys of sensitive values are where copies of the store do not take them along: what is erased would
+/// come back with one.
+fn data_keys(
+    store: &Place,
+    workspace: Option<&Workspace>,
+    examination: &mut Examination,
+) -> Result<()> {
+    let at = match workspace {
+        Some(workspace) => workspace.data_keys_at(store)?,
+        None => store.data_keys_at(),
+    };
+    let (check, shown) = ("data keys", at.to_string());
+    if shown != store.to_string() {
+        examination.add(check, Health::Ok, format!("`{shown}`, apart from the store"));
+    } else {
+        examination.add(check, Health::Warning, "those of sensitive values are in the store's database: copies of it have them, and erasing does not reach a copy; name a file or another database with `data_keys` in gesta.toml before there are any, or leave the schema `gesta_keys` out of every copy");
+    }
+    Ok(())
 }
 
 fn registry(workspace: &Workspace, traces: &[Trace], examination: &mut Examination) {

@@ -5,6 +5,8 @@ use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use gesta_core::document::{KeyRevocation, RegistryItem};
@@ -95,11 +97,23 @@ Examples:
         #[arg(long)]
         remove: bool,
     },
-    /// Print the public part of a key as a trust root
-    #[command(after_help = "Examples:\n  gesta keys export owner > trust.json")]
+    /// Print the public part of a key as a trust root, or as PEM for other tools
+    #[command(after_help = "\
+With `--pem`, the key is printed as OpenSSL and other tools take it (SubjectPublicKeyInfo): of a
+name that was rotated, all of its keys that are not revoked, the newest first. A DSSE envelope names
+its key by id.
+
+Examples:
+  gesta keys export owner > trust.json
+  gesta keys export worker --pem > worker.pub.pem
+  gesta keys export ID --pem")]
     Export {
-        /// Its name
+        /// Its name, or with `--pem` its id
+        #[arg(value_name = "NAME|ID")]
         name: String,
+        /// Print it as PEM
+        #[arg(long)]
+        pem: bool,
     },
 }
 
@@ -171,7 +185,7 @@ pub(crate) fn run(session: &mut Session, arguments: Arguments) -> Result<u8> {
         Command::Rotate(arguments) => rotate(session, &arguments),
         Command::Revoke { key, at, reason } => revoke(session, &key, at, reason.as_deref()),
         Command::Passphrase { name, remove } => change_passphrase(session, &name, remove),
-        Command::Export { name } => export(session, &name),
+        Command::Export { name, pem } => export(session, &name, pem),
     }?;
     Ok(0)
 }
@@ -537,9 +551,13 @@ fn revoke(
         .line(format!("revoked `{which}` ({}); what it signed counts no more", key.key))?)
 }
 
-fn export(session: &mut Session, name: &str) -> Result<()> {
+fn export(session: &mut Session, name: &str, pem: bool) -> Result<()> {
     let store = session.store()?;
     let registry = Registry::open(session, &store)?;
+    if pem && let Some(key) = registry.keys().iter().find(|key| key.key.to_string() == name) {
+        let text = public_pem(key.key);
+        return Ok(session.out.line(text.trim_end())?);
+    }
     let newest = registry.named(name).map(|key| key.key).ok_or_else(|| no_key(name))?;
     // Whoever has only the newest cannot tell whose what came before is.
     let named = registry.keys().iter().filter(|key| key.name == name && key.revoked_at.is_none());
@@ -548,7 +566,21 @@ fn export(session: &mut Session, name: &str) -> Result<()> {
     if keys.is_empty() {
         keys.extend(registry.named(name).cloned());
     }
+    if pem {
+        let text: String = keys.iter().map(|key| public_pem(key.key)).collect();
+        return Ok(session.out.line(text.trim_end())?);
+    }
     session.out.document(&TrustRoot::new(keys))
+}
+
+/// What comes before the 32 bytes of an Ed25519 key in its SubjectPublicKeyInfo (RFC 8410).
+const ED25519_INFO: [u8; 12] =
+    [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0];
+
+/// A public key as other tools read it.
+fn public_pem(key: KeyId) -> String {
+    let info = STANDARD.encode([ED25519_INFO.as_slice(), key.as_bytes()].concat());
+    format!("-----BEGIN PUBLIC KEY-----\n{info}\n-----END PUBLIC KEY-----\n")
 }
 
 fn no_key(name: &str) -> anyhow::Error {

@@ -1,16 +1,18 @@
 //! `gesta receipt`: the signed record of how a call ended, or of a refusal, for others to check.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::{Occupied, Vacant};
 use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
 use gesta_core::body::{Origin, Started};
 use gesta_core::content::Content;
-use gesta_core::digest::EntryId;
+use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::Receipt;
 use gesta_core::entry::{Body, Entry, Payload};
 use gesta_core::ids::TrajectoryId;
-use gesta_core::keys::PrivateKey;
+use gesta_core::keys::{KeyId, PrivateKey};
 use gesta_core::signed::Signed;
 use gesta_core::verification::Class;
 use gesta_store::{Chain, Store};
@@ -21,21 +23,24 @@ use crate::session::Session;
 use crate::timeline::word;
 use crate::{key_file, moment, reference};
 
-/// Show the receipt of an entry, or sign it over as an in-toto statement
+/// Show receipts, or sign them over as in-toto statements
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A `commit` of a call, a `failure` and a `rejection` hold receipts. With `--dsse`, the receipt and what
 it binds become the predicate of an in-toto statement (v1) about the entry and what the call returned,
 in a DSSE envelope that is signed anew: by the key that signed the receipt, if it is in this
-workspace, or by the one that `--as` names. Arguments stand in it as their digest.
+workspace, or by the one that `--as` names. Arguments stand in it as their digest. Of a trajectory
+every receipt is printed, one envelope a line; `gesta keys export NAME --pem` prints the key to
+check them with.
 
 Examples:
   gesta receipt t_4f2a:7
   gesta receipt t_4f2a:7 --dsse > refund.intoto.jsonl
+  gesta receipt t_4f2a --dsse > everything.intoto.jsonl
   gesta receipt t_4f2a:7 --dsse --as auditor")]
 pub(crate) struct Arguments {
-    /// The entry, as for `gesta show`
-    #[arg(value_name = "ENTRY")]
+    /// The entry, as for `gesta show`, or a trajectory: every receipt in it
+    #[arg(value_name = "ENTRY|ID")]
     entry: String,
     /// Print a DSSE envelope with an in-toto statement, on one line
     #[arg(long)]
@@ -50,11 +55,19 @@ const PAGE: usize = 512;
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let store = session.store()?;
-    let (trajectory, stored) = session.wait(reference::entry(&store, &arguments.entry))?;
+    let named = arguments.entry.as_str();
+    let whole = !named.contains([':', '/']) && Digest::from_hex(named).is_none();
+    let mut out = Out { arguments, whole, keys: BTreeMap::new(), shown: 0 };
+    if whole {
+        let trajectory = session.wait(reference::trajectory(&store, named))?;
+        every(session, &store, trajectory, &mut out)?;
+        return Ok(0);
+    }
+    let (trajectory, stored) = session.wait(reference::entry(&store, named))?;
     // The whole chain is folded: a receipt that stands in no legal chain is worth nothing.
     session.wait(Chain::load(Arc::clone(&store), trajectory))?;
     let entry = Entry::from_bytes(&stored.bytes)?;
-    let Some((receipt, observation, started)) = parts(&entry) else {
+    let Some((_, _, started)) = parts(&entry) else {
         return Err(Problem::new(format!(
             "entry {} is a `{}` without a receipt",
             entry.seq(),
@@ -66,26 +79,97 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         .bad_input()
         .into());
     };
-    if !receipt.verifies() {
-        return Err(Problem::new("the signature of the receipt does not hold")
-            .hint(format!("`gesta verify {trajectory}` gives a full report"))
-            .class(Class::Tampered)
-            .into());
-    }
     let opened = match started {
         Some(started) => session.wait(opened(&store, trajectory, started, entry.seq()))?,
         None => None,
     };
-    let bound = Bound { call: opened.as_ref().map(Call::of), entry: place(&entry), receipt };
-    if arguments.dsse {
-        let key = signer(arguments.signer.as_deref(), receipt)?;
-        session.out.json_line(&dsse::sign(&bound, observation, &key)?)?;
-    } else if session.out.is_json() {
-        session.out.document(&bound)?;
-    } else {
-        print(session, &entry, receipt, opened.as_ref())?;
-    }
+    out.put(session, &entry, opened.as_ref())?;
     Ok(0)
+}
+
+/// All receipts of a trajectory, in the order of its entries.
+fn every(
+    session: &mut Session,
+    store: &Arc<dyn Store>,
+    trajectory: TrajectoryId,
+    out: &mut Out<'_>,
+) -> Result<()> {
+    session.wait(Chain::load(Arc::clone(store), trajectory))?;
+    let mut opened: BTreeMap<EntryId, Started> = BTreeMap::new();
+    let mut from = 0;
+    loop {
+        let page = session.wait(store.entries(trajectory, from, PAGE))?;
+        let Some(last) = page.last() else { break };
+        from = last.seq + 1;
+        for stored in &page {
+            let entry = Entry::from_bytes(&stored.bytes)?;
+            if let Body::Started(started) = &entry.payload().body {
+                opened.insert(entry.id(), (**started).clone());
+            } else if let Some((_, _, started)) = parts(&entry) {
+                let opened = started.and_then(|started| opened.get(&started));
+                out.put(session, &entry, opened)?;
+            }
+        }
+    }
+    if out.shown == 0 {
+        session.hint(&format!("{trajectory} has no receipts: no call of it has ended yet"))?;
+    }
+    Ok(())
+}
+
+/// Where receipts go, in the form that is asked for.
+struct Out<'a> {
+    arguments: &'a Arguments,
+    /// Whether a whole trajectory is asked for.
+    whole: bool,
+    /// The keys that have signed something, by id: each is read once.
+    keys: BTreeMap<KeyId, PrivateKey>,
+    shown: u64,
+}
+
+impl Out<'_> {
+    fn put(
+        &mut self,
+        session: &mut Session,
+        entry: &Entry,
+        opened: Option<&Started>,
+    ) -> Result<()> {
+        let Some((receipt, observation, _)) = parts(entry) else { return Ok(()) };
+        if !receipt.verifies() {
+            let trajectory = entry.payload().trajectory;
+            let what =
+                format!("the signature of the receipt in entry {} does not hold", entry.seq());
+            return Err(Problem::new(what)
+                .hint(format!("`gesta verify {trajectory}` gives a full report"))
+                .class(Class::Tampered)
+                .into());
+        }
+        let bound = Bound { call: opened.map(Call::of), entry: place(entry), receipt };
+        self.shown += 1;
+        if self.arguments.dsse {
+            let key = self.signer(receipt)?;
+            session.out.json_line(&dsse::sign(&bound, observation, key)?)?;
+        } else if session.out.is_json() && self.whole {
+            session.out.json_line(&bound)?;
+        } else if session.out.is_json() {
+            session.out.document(&bound)?;
+        } else {
+            if self.shown > 1 {
+                session.out.line("")?;
+            }
+            print(session, entry, receipt, opened)?;
+        }
+        Ok(())
+    }
+
+    /// The key that signs the envelope.
+    fn signer(&mut self, receipt: &Signed<Receipt>) -> Result<&PrivateKey> {
+        let id = receipt.doc().key;
+        match self.keys.entry(id) {
+            Vacant(free) => Ok(free.insert(signer(self.arguments.signer.as_deref(), receipt)?)),
+            Occupied(known) => Ok(known.into_mut()),
+        }
+    }
 }
 
 /// The receipt of an entry, what the call returned, and the `started` that it closes.

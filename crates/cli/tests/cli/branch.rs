@@ -207,7 +207,17 @@ fn other_arguments_run_on_and_are_not_what_was_recorded() {
     let id = branch(&world, &source, &["--at", "charge", "--input", "who=bob", "--mode", "live"]);
     world.gesta(&["resume", &id]).ok();
     assert!(effects(&world).contains(&r#"{"n":1,"to":"bob"}"#.to_owned()));
+
+    // What an argument mentions is needed from then on, and the plan is what it would have been compiled to.
+    let mentions = "ship.args.to=${steps.charge.skipped ? 'nobody' : 'cyd'}";
+    let id = branch(&world, &source, &["--at", "charge", "--set", mentions, "--mode", "live"]);
+    world.gesta(&["resume", &id]).ok();
+    assert!(effects(&world).contains(&r#"{"n":1,"to":"cyd"}"#.to_owned()));
+    let plan = &world.bodies(&id, "plan")[0];
+    let ship = plan["steps"].as_array().unwrap().iter().find(|step| step["id"] == "ship");
+    assert_eq!(ship.unwrap()["needs"], json!(["again", "charge"]));
     world.gesta(&["verify"]).ok();
+    world.gesta(&["replay", "--all"]).ok();
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn a_signature_that_is_made_up_is_refused() {
 }
 
 /// The entries of a trajectory, to be written again.
-fn rewrite(world: &World, id: &str, change: impl FnOnce(&mut Vec<Value>)) {
+pub(crate) fn rewrite(world: &World, id: &str, change: impl FnOnce(&mut Vec<Value>)) {
     let db = rusqlite::Connection::open(world.path("gesta.db")).unwrap();
     let trajectory = trajectory(id);
     let mut lines = {

@@ -12,6 +12,7 @@ mod archive;
 mod backup;
 mod branch;
 mod budget;
+mod c2sp;
 mod check;
 mod codes;
 mod confirm;

@@ -1,10 +1,13 @@
 //! The same commands on PostgreSQL.
 
+use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use gesta_store::Store;
 use gesta_store::postgres::{Options, PostgresStore};
 use gesta_verify::report::Verdict;
+use rustix::process::Signal;
 
 use crate::backup;
 use crate::export::audit;
@@ -39,12 +42,32 @@ impl Database {
 
     /// The number that a query yields.
     pub(crate) fn count(&self, sql: &str) -> i64 {
+        self.one(sql)
+    }
+
+    fn one<T: for<'a> tokio_postgres::types::FromSql<'a>>(&self, sql: &str) -> T {
         self.runtime.block_on(async {
             let connected = tokio_postgres::connect(&self.url(), tokio_postgres::NoTls).await;
             let (client, connection) = connected.unwrap();
             tokio::spawn(connection);
             client.query_one(sql, &[]).await.unwrap().get(0)
         })
+    }
+
+    /// Runs a command line with the server's own programs in PATH.
+    fn shell(&self, world: &World, line: &str) -> String {
+        let bin: String = self.one("SELECT setting FROM pg_config WHERE name = 'BINDIR'");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let ran = Command::new("sh")
+            .args(["-c", line])
+            .env("PATH", format!("{bin}:{path}"))
+            .env("PGPASSWORD", "gesta")
+            .current_dir(world.path("."))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{line}: {said}");
+        String::from_utf8(ran.stdout).unwrap()
     }
 
     fn run(&self, sql: &str) {
@@ -196,4 +219,80 @@ fn a_database_that_was_set_back_is_refused_until_an_epoch_is_open() {
     let outside = ["payments", "sent", "mails"].map(|what| world.files(what));
     assert_eq!(outside, [2, 3, 1], "one payment was sent again under its key, and no mail");
     assert_eq!(run(&["doubts", "--json"]).json_lines()[0]["step"], "tell");
+}
+
+/// The copy that `gesta backup` says how to make, of the middle of work: workers go on with everything, then the
+/// database is lost, and the copy is put in its place.
+#[test]
+fn a_dump_of_a_database_at_work_is_restored_and_nothing_is_repeated() {
+    let database = Database::new("dump");
+    let (url, world) = (database.url(), World::new());
+    world.free();
+    world.gesta(&["init", "--store", &url]).ok();
+    world.write("gesta.toml", &(world.read("gesta.toml") + backup::TOOLS));
+    world.write("job.yaml", backup::JOB);
+    let variables = [("GESTA_STORE", url.as_str())];
+    let run = |arguments: &[&str]| world.gesta_with(arguments, &variables);
+    let submit = || {
+        let told = run(&["submit", "job.yaml", "--json"]).json();
+        told["trajectory"].as_str().unwrap().to_owned()
+    };
+    let workers = [(); 2].map(|()| world.start_with(&["worker"], &variables));
+    let old = [submit(), submit()];
+    wait_for(|| run(&["jobs", "--status", "parked", "--json"]).json_lines().len() == 2);
+    let busy: Vec<String> = (0..6).map(|_| submit()).collect();
+
+    // As it is told, word for word, while the others are under way, and without the keys that may be there.
+    database.run_in(&url, "CREATE SCHEMA gesta_keys");
+    let told = run(&["backup", "b.dump"]).expect(1).err;
+    let line = told.split('`').find(|part| part.starts_with("pg_dump ")).unwrap();
+    database.shell(&world, &line.replace("--file=FILE", "--file=b.dump"));
+    let listed = database.shell(&world, "pg_restore --list b.dump");
+    assert!(listed.contains("TABLE DATA public entries"), "{listed}");
+    assert!(!listed.contains("gesta_keys"), "{listed}");
+
+    for id in old.iter().chain(&busy) {
+        run(&["signal", id, "go"]).ok();
+    }
+    wait_for(|| run(&["jobs", "--status", "completed", "--json"]).json_lines().len() == 8);
+    for worker in workers {
+        worker.signal(Signal::TERM);
+        assert!(worker.ends().0.success());
+    }
+    let outside = || ["payments", "mails"].map(|what| world.files(what));
+    assert_eq!(outside(), [16, 8]);
+
+    let name = &database.name;
+    database.run(&format!("DROP DATABASE {name} WITH (FORCE)"));
+    database.run(&format!("CREATE DATABASE {name}"));
+    database.shell(&world, &format!("pg_restore --exit-on-error --dbname='{url}' b.dump"));
+    let refused = run(&["worker", "--once"]).expect(1);
+    assert!(refused.err.contains("behind its anchor"), "{}", refused.err);
+    let restored = run(&["restore", "--in-place", "--json"]).json();
+    assert_eq!(restored["epoch"], 2, "{restored:#}");
+    run(&["worker", "--once"]).ok();
+    assert_eq!(outside(), [16, 8], "nothing goes on");
+    run(&["release", "--all"]).ok();
+    let known = run(&["jobs", "--json"]).json_lines();
+    for job in &known {
+        run(&["signal", job["trajectory"].as_str().unwrap(), "go"]).ok();
+    }
+    run(&["worker", "--once"]).ok();
+    assert_eq!(
+        outside(),
+        [16, 8],
+        "payments were sent again under their keys, and mails not at all"
+    );
+    let doubts = run(&["doubts", "--json"]).json_lines();
+    assert!(old.iter().all(|id| doubts.iter().any(|doubt| doubt["trajectory"] == **id)));
+    assert!(doubts.iter().all(|doubt| doubt["step"] == "tell"), "{doubts:?}");
+    run(&["verify"]).ok();
+}
+
+#[track_caller]
+fn wait_for(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come to that");
+    }
 }

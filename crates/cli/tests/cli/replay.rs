@@ -1,6 +1,6 @@
 //! `gesta replay`: what a job did is derived again, and other rules are tried on it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use gesta_core::amounts::Amounts;
 use gesta_core::body::{Commit, Origin, Signal};
 use gesta_core::content::Content;
 use gesta_core::document::Outcome;
-use gesta_core::entry::{Author, Body, Entry};
+use gesta_core::entry::{Author, Body, Entry, Kind};
 use gesta_core::json::Canon;
 use gesta_core::world::Delta;
 use gesta_store::sqlite::{Options, SqliteStore};
@@ -17,6 +17,7 @@ use gesta_verify::report::Verdict;
 use serde_json::Value;
 
 use crate::export::audit;
+use crate::forged::rewrite;
 use crate::world::World;
 
 const ASKS: &str = r#"@id("reads") permit(principal, action, resource) when { resource.effect == Effect::"read" };
@@ -299,33 +300,93 @@ fn vectors(part: &str) -> Vec<PathBuf> {
     bundles
 }
 
-/// Whoever has a newer program can still tell that what an older one wrote follows.
+/// The registry of all runs among the vectors.
+const REGISTRY: &str = "t_eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
+
+/// Whoever has a newer program can still tell that what an older one wrote follows. What is derived has every kind
+/// of entry in it: a new kind comes with a run that writes it.
 #[test]
 fn what_every_version_has_written_is_derived_again_byte_for_byte() {
     let runs = vectors("runs");
     assert!(!runs.is_empty());
+    let mut kinds = BTreeSet::new();
+    let (mut committed, mut erased) = (0, false);
     for bundle in runs {
         let world = World::new();
         let (file, trust) = (bundle.display().to_string(), bundle.with_extension("trust.json"));
         let report = audit(&bundle, &trust);
         assert_eq!(report.verdict, Verdict::Sound, "{file}: {report}");
-        let replays = world.gesta(&["replay", "--all", "--bundle", &file, "--json"]).json();
-        let replays = replays["replays"].as_array().unwrap().clone();
+        let replayed = |which: &str| {
+            let told = world.gesta(&["replay", which, "--bundle", &file, "--json"]).json();
+            told["replays"].as_array().unwrap().clone()
+        };
+        let replays = replayed("--all");
         assert_eq!(replays.len(), 4, "{file}");
-        for replay in replays {
-            assert_eq!(replay["session"], "complete", "{file}: {replay:#}");
+        for replay in &replays {
             assert_eq!(replay["run_hash"], replay["replay_hash"], "{file}");
-            let sum = |counts: &Value| {
-                counts.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum()
-            };
-            let (derived, given): (u64, u64) = (sum(&replay["derived"]), sum(&replay["given"]));
-            assert_eq!(Some(derived + given), replay["entries"].as_u64(), "{file}");
+            committed += replay["committed"].as_u64().unwrap();
+            erased |= replay["erased"] == true;
+        }
+        for replay in replays.iter().chain(&replayed(REGISTRY)) {
+            assert_eq!(replay["session"], "complete", "{file}: {replay:#}");
+            let counts = ["derived", "given"].map(|part| replay[part].as_object().unwrap());
+            let entries = counts.iter().flat_map(|counts| counts.values());
+            let entries: u64 = entries.map(|count| count.as_u64().unwrap()).sum();
+            assert_eq!(Some(entries), replay["entries"].as_u64(), "{file}");
+            kinds.extend(counts.iter().flat_map(|counts| counts.keys().cloned()));
         }
         // What goes into a store comes out of it as it was written elsewhere.
         let trust = trust.display().to_string();
         world.gesta(&["--store", "s.db", "import", &file, "--trust", &trust]).ok();
         world.gesta(&["--store", "s.db", "export", "--all", "--unsealed", "-o", "out.tar"]).ok();
         assert!(std::fs::read(world.path("out.tar")).unwrap() == std::fs::read(bundle).unwrap());
+    }
+    let missing: Vec<&Kind> =
+        Kind::ALL.iter().filter(|kind| !kinds.contains(kind.as_str())).collect();
+    assert!(missing.is_empty(), "no run in `vectors/runs` has {missing:?}");
+    assert!(committed > 0 && erased, "something sensitive, and erased");
+}
+
+/// Digests that say of the whole what is not so, in chains that are hashed anew from there on: each is found where
+/// it stands, with what it should be.
+#[test]
+fn a_digest_of_something_else_is_found_where_it_stands() {
+    let bundle =
+        vectors("runs").into_iter().find(|path| path.ends_with("gesta-0.1.0-aftermath.tar"));
+    let bundle = bundle.unwrap();
+    let trust = bundle.with_extension("trust.json").display().to_string();
+    let world = World::new();
+    let gesta = |args: &[&str]| world.gesta(&[&["--store", "gesta.db"], args].concat());
+    gesta(&["import", &bundle.display().to_string(), "--trust", &trust]).ok();
+    let replays = gesta(&["replay", "--all", "--json"]).json()["replays"].clone();
+    let with = |kind: &str| {
+        let has = |replay: &&Value| replay["derived"].get(kind).is_some();
+        replays.as_array().unwrap().iter().find(has).unwrap()["trajectory"].as_str().unwrap()
+    };
+    let wrong = "f".repeat(64);
+    for (kind, field, cause) in [
+        ("cancelled", "run_hash", "something else was done than what the end says"),
+        ("completed", "run_hash", "something else was done than what the end says"),
+        ("checkpoint", "world", "what was committed until here comes to another world"),
+        ("plan", "hash", "the plan is named by another hash than that of its steps"),
+    ] {
+        let id = with(kind);
+        let (mut at, mut right) = (0, Value::Null);
+        rewrite(&world, id, |lines| {
+            at = lines.iter().position(|line| line["kind"] == kind).unwrap();
+            right = lines[at]["body"][field].take();
+            lines[at]["body"][field] = wrong.clone().into();
+        });
+        let told = gesta(&["replay", id, "--json"]).expect(7);
+        let report: Value = serde_json::from_str(&told.out).unwrap();
+        let found = &report["replays"][0]["session"]["diverged"];
+        assert_eq!((&found["seq"], &found["kind"]), (&at.into(), &kind.into()), "{report:#}");
+        assert_eq!(found["pointer"], format!("/body/{field}"), "{report:#}");
+        assert_eq!((&found["recorded"], &found["derived"]), (&wrong.clone().into(), &right));
+        assert_eq!(found["cause"], cause);
+        gesta(&["replay", id, "--until", &(at - 1).to_string()]).ok();
+        rewrite(&world, id, |lines| lines[at]["body"][field] = right);
+        gesta(&["replay", id]).ok();
     }
 }
 

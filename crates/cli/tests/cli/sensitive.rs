@@ -444,6 +444,46 @@ fn on_postgres_the_keys_have_a_schema_of_their_own() {
     assert_eq!(told.matches("  erased  ").count(), 1, "{told}");
 }
 
+/// Where the database has the keys too, whoever copies it has them; where a file has them, no copy of it does.
+#[cfg(feature = "postgres")]
+#[test]
+fn beside_a_database_the_keys_can_have_a_file_of_their_own() {
+    let database = crate::postgres::Database::new("apart");
+    let (url, world) = (database.url(), World::new());
+    let gesta = |arguments: &[&str]| world.gesta_with(arguments, &[("GESTA_STORE", &url)]);
+    world.free();
+    gesta(&["init"]).ok();
+    world.set_tools(TOOLS);
+    let keys = || {
+        let told = gesta(&["doctor", "--json"]).json();
+        assert_eq!(told["ok"], true, "{told:#}");
+        let checks = told["checks"].as_array().unwrap().clone();
+        checks.into_iter().find(|checked| checked["check"] == "data keys").unwrap()
+    };
+    let found = keys();
+    assert_eq!(found["health"], "warning", "{found}");
+    assert!(found["what"].as_str().unwrap().contains("`data_keys` in gesta.toml"), "{found}");
+    let told = gesta(&["doctor"]).ok();
+    assert!(told.contains("warning   data keys    those of sensitive values"), "{told}");
+
+    let config = world.read("gesta.toml");
+    world.write("gesta.toml", &format!("data_keys = \"data-keys.db\"\n{config}"));
+    let found = keys();
+    assert_eq!(found["health"], "ok", "{found}");
+    assert!(found["what"].as_str().unwrap().contains("data-keys.db`, apart"), "{found}");
+    world.write("job.yaml", JOB);
+    gesta(&["run", "job.yaml", "--input", &format!("mail={MAIL}")]).ok();
+    let jobs = gesta(&["jobs", "--json"]).json_lines();
+    let id = jobs[0]["trajectory"].as_str().unwrap();
+    assert!(gesta(&["log", id, "--reveal"]).ok().contains(MAIL));
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'gesta_keys'";
+    assert_eq!(database.count(schemas), 0, "the database has none");
+    gesta(&["erase", id, "--reason", "asked for"]).ok();
+    let told = gesta(&["log", id, "--reveal"]).ok();
+    assert!(told.contains("‹erased›") && !told.contains(MAIL), "{told}");
+    gesta(&["verify", id]).ok();
+}
+
 /// A verifier compares with what was sent, for whoever has the data key.
 #[test]
 fn a_replay_can_ask_about_what_is_sensitive_while_its_key_is_there() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gesta_core::amounts::Budget;
-use gesta_core::body::{Plan, PlanStep, StepKind};
+use gesta_core::body::{Plan, PlanStep};
 use gesta_core::document::Recovery;
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::{Canon, JsonError, Limits, to_canonical_within};
@@ -300,10 +300,10 @@ fn plan(
     let mut steps = Vec::with_capacity(order.len() + 1);
     for number in order {
         let Some(step) = draft.steps.get(*number) else { continue };
-        let Some((kind, spec)) = spec(step, undos.get(&step.id), children) else { continue };
+        let Some(spec) = spec(step, undos.get(&step.id), children) else { continue };
         steps.push(PlanStep {
             id: step.id.clone(),
-            kind,
+            kind: spec.work.kind(),
             needs: graph.needs(*number),
             spec: spec.canon()?,
         });
@@ -320,22 +320,20 @@ fn plan(
 }
 
 /// None for a step whose child could not be compiled: it has its problem.
-fn spec(step: &Step, undo: Option<&UndoSpec>, children: &Children) -> Option<(StepKind, Spec)> {
+fn spec(step: &Step, undo: Option<&UndoSpec>, children: &Children) -> Option<Spec> {
     let when = step.when.as_ref().map(|slot| slot.expr.clone());
     let spec = |when, work| Spec { confirm: step.confirm, job: None, when, work };
     Some(match &step.work {
         Declared::Delegate(declared) => {
             let delegate = Box::new(children.specs.get(&step.id)?.clone());
             let Some(over) = &declared.each else {
-                return Some((StepKind::Delegate, spec(when, Work::Delegate(delegate))));
+                return Some(spec(when, Work::Delegate(delegate)));
             };
             let over = over.template.clone();
             let (when, whole) = of_items(when);
-            (StepKind::Loop, spec(whole, Work::Delegates { delegate, over, when }))
+            spec(whole, Work::Delegates { delegate, over, when })
         }
-        Declared::Set(value) => {
-            (StepKind::Compute, spec(when, Work::Set { value: value.template.clone() }))
-        }
+        Declared::Set(value) => spec(when, Work::Set { value: value.template.clone() }),
         Declared::Wait { signal, until, for_ms } => {
             let template = |located: &Located| located.template.clone();
             let work = Work::Wait {
@@ -343,16 +341,16 @@ fn spec(step: &Step, undo: Option<&UndoSpec>, children: &Children) -> Option<(St
                 until: until.as_ref().map(template),
                 for_ms: *for_ms,
             };
-            (StepKind::Wait, spec(when, work))
+            spec(when, work)
         }
         Declared::Call(declared) => {
             let call = call(declared, undo);
             let Some(over) = &declared.each else {
-                return Some((StepKind::Call, spec(when, Work::Call(call))));
+                return Some(spec(when, Work::Call(call)));
             };
             let over = over.template.clone();
             let (when, whole) = of_items(when);
-            (StepKind::Loop, spec(whole, Work::Each { call, over, when }))
+            spec(whole, Work::Each { call, over, when })
         }
     })
 }
@@ -401,7 +399,7 @@ fn answer(draft: &Draft, graph: &Graph) -> Result<PlanStep, JsonError> {
     let spec = Spec { confirm: None, job: Some(facts), when: None, work: Work::Set { value } };
     Ok(PlanStep {
         id: Canon::of(ANSWER)?.read()?,
-        kind: StepKind::Compute,
+        kind: spec.work.kind(),
         needs: needs.into_iter().collect(),
         spec: spec.canon()?,
     })

@@ -6,6 +6,7 @@
 //! reads a clock or draws a random number: the same file gives the same plan, byte for byte, and the
 //! same scope the same values.
 
+mod again;
 mod arguments;
 mod calls;
 mod cel;
@@ -29,6 +30,7 @@ mod step;
 mod template;
 mod tree;
 
+pub(crate) use again::again;
 pub use compile::{Compiled, JobFile, ToolType, Tools, load, load_with, parse};
 pub use delegate::Files;
 pub use edit::{Edit, edited, edited_input};

@@ -2,7 +2,7 @@
 //! alone, in another process, years later.
 
 use gesta_core::amounts::Budget;
-use gesta_core::body::{ConfirmationMode, OnChildFailure, OnStop, PlanStep};
+use gesta_core::body::{ConfirmationMode, OnChildFailure, OnStop, PlanStep, StepKind};
 use gesta_core::content::Content;
 use gesta_core::ids::{Principal, ToolName};
 use gesta_core::json::{Canon, JsonError};
@@ -113,6 +113,19 @@ pub enum Work {
         #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
         until: Option<Template>,
     },
+}
+
+impl Work {
+    /// The kind of a step that does this.
+    pub(super) fn kind(&self) -> StepKind {
+        match self {
+            Self::Call(_) => StepKind::Call,
+            Self::Each { .. } | Self::Delegates { .. } => StepKind::Loop,
+            Self::Delegate(_) => StepKind::Delegate,
+            Self::Set { .. } => StepKind::Compute,
+            Self::Wait { .. } => StepKind::Wait,
+        }
+    }
 }
 
 /// A task for a child: its plan, what it is given, and the authority that is carved out for it. Part of

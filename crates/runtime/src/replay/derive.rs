@@ -32,6 +32,7 @@ use super::{Divergence, Player};
 use crate::decide::Outside;
 use crate::desk::{Desk, OUTPUT_LIMITS, Shared};
 use crate::error::RunError;
+use crate::job;
 use crate::pipeline::{Ended, How};
 use crate::signer::Signer;
 use crate::turn::{Made, Part, Place, Turn};
@@ -173,9 +174,12 @@ impl Player<'_> {
         self.perform(entry, scene).await
     }
 
-    /// A plan is named by the hash of its steps.
+    /// A plan is what its steps compile to, and named by their hash.
     fn plan(&self, entry: &Entry, plan: &Plan) -> Result<Derived, RunError> {
-        let body = Plan { hash: Plan::hash_of(&plan.steps)?, ..plan.clone() };
+        let body = match job::again(plan)? {
+            Some(plan) => plan,
+            None => Plan { hash: Plan::hash_of(&plan.steps)?, ..plan.clone() },
+        };
         Ok(compared(entry, Some(rehearsed(entry, Body::Plan(Box::new(body))))))
     }
 

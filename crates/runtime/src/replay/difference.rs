@@ -77,9 +77,10 @@ fn first(one: &Value, other: &Value, pointer: &mut String) -> (Option<Value>, Op
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
             let mut keys: Vec<&String> = one.keys().chain(other.keys()).collect();
-            // What was asked for tells more than the digests of it that decisions and permits name. Apart from
-            // that, what is signed differs before its signature does.
-            keys.sort_unstable_by_key(|key| (!matches!(key.as_str(), "proposal" | "task"), *key));
+            // What was asked for tells more than the digests of it that decisions and permits name, and steps more
+            // than their hash. Apart from that, what is signed differs before its signature does.
+            let tells = |key: &str| matches!(key, "proposal" | "steps" | "task");
+            keys.sort_unstable_by_key(|key| (!tells(key), *key));
             keys.dedup();
             for key in keys {
                 match (one.get(key), other.get(key)) {
@@ -117,7 +118,7 @@ fn first(one: &Value, other: &Value, pointer: &mut String) -> (Option<Value>, Op
 
 /// What can cause a difference at a place.
 fn likely(pointer: &str) -> &'static str {
-    const CAUSES: [(&str, &str); 9] = [
+    const CAUSES: [(&str, &str); 13] = [
         (
             "/kind",
             "another kind of entry would have been added: a decision or an outcome comes out otherwise",
@@ -134,6 +135,10 @@ fn likely(pointer: &str) -> &'static str {
         ("/body/decision", "the decision comes out otherwise on the recorded inputs"),
         ("/body/permit", "the permit grants something else than the tool and its options say"),
         ("/body/delta", "what the tool declares that it changes gives another delta"),
+        ("/body/steps", "a job file that says what these steps say compiles to another plan"),
+        ("/body/tools", "the plan calls other tools than it says"),
+        ("/body/hash", "the plan is named by another hash than that of its steps"),
+        ("/body/world", "what was committed until here comes to another world"),
         ("/body/run_hash", "something else was done than what the end says"),
         ("/body/retry_at", "the pause before another try is not what the step's seed gives"),
     ];

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use gesta_core::body::{Attempt, Completed, Origin};
+use gesta_core::body::{Attempt, Completed, Origin, Plan, PlanStep, StepKind};
 use gesta_core::content::Content;
 use gesta_core::digest::Digest;
 use gesta_core::document::{Environment, ReceiptResult, RegistryItem, TenantLimit};
@@ -181,6 +181,51 @@ async fn other_arguments_than_the_plans_are_found_and_told_as_such() {
     assert_eq!(found.pointer, "/body/proposal/args/n");
     assert_eq!((found.recorded, found.derived), (Some(json!(70)), Some(json!(7))));
     assert!(found.cause.contains("an expression gives another value"), "{}", found.cause);
+}
+
+fn step<'p>(plan: &'p mut Plan, id: &str) -> &'p mut PlanStep {
+    plan.steps.iter_mut().find(|step| step.id.as_str() == id).unwrap()
+}
+
+/// A plan that no file compiles to: its hash is that of its steps, and the chain lets it in.
+#[tokio::test(start_paused = true)]
+async fn another_plan_than_its_steps_compile_to_is_found() {
+    let honest = Honest::new().await;
+    let with = async |change: fn(&mut Plan)| {
+        let changed = |body: &mut Body| {
+            let Body::Plan(plan) = body else { panic!() };
+            change(plan);
+            plan.hash = Plan::hash_of(&plan.steps).unwrap();
+        };
+        diverged(honest.with(EVERYTHING, ("plan", ""), changed).await)
+    };
+    let found = with(|plan| step(plan, "pay").needs.clear()).await;
+    assert!(found.pointer.ends_with("/needs/0"), "{}", found.pointer);
+    assert_eq!((found.recorded, found.derived), (None, Some(json!("read"))));
+    assert!(found.cause.contains("compiles to another plan"), "{}", found.cause);
+
+    let found = with(|plan| step(plan, "pay").kind = StepKind::Compute).await;
+    assert!(found.pointer.ends_with("/kind"), "{}", found.pointer);
+    assert_eq!((found.recorded, found.derived), (Some(json!("compute")), Some(json!("call"))));
+
+    // What goes without saying is not said.
+    let found = with(|plan| {
+        let step = step(plan, "answer");
+        let mut spec: Value = step.spec.read().unwrap();
+        spec["job"]["on_failure"] = json!("keep");
+        step.spec = canon(&spec);
+    })
+    .await;
+    assert!(found.pointer.ends_with("/spec/job/on_failure"), "{}", found.pointer);
+    assert_eq!((found.recorded, found.derived), (Some(json!("keep")), None));
+
+    // The end does not come before everything is done.
+    let found = with(|plan| step(plan, "answer").needs.retain(|id| id.as_str() != "ask")).await;
+    assert!(found.pointer.contains("/needs/"), "{}", found.pointer);
+
+    let found = with(|plan| plan.tools.retain(|tool| tool.as_str() != "pay")).await;
+    assert!(found.pointer.starts_with("/body/tools/"), "{}", found.pointer);
+    assert!(found.cause.contains("calls other tools"), "{}", found.cause);
 }
 
 #[tokio::test(start_paused = true)]

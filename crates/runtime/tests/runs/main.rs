@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod aftermath;
 mod apart;
 mod approvals;
 mod budget;

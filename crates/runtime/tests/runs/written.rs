@@ -1,6 +1,6 @@
-//! What runs write, byte for byte: from fixed input, keys, clock and seeds the same chains, bundle and run
-//! hashes on every store. They are in `vectors/runs`, one bundle for each version, and every later version
-//! replays them (`cli/tests/cli/replay.rs`).
+//! What runs write, byte for byte: from fixed input, keys, clock and seeds the same chains, bundles and run
+//! hashes on every store. They are in `vectors/runs`, two bundles for each version, and every later version
+//! replays them (`cli/tests/cli/replay.rs`). Between them they hold every kind of entry.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use gesta_core::amounts::Budget;
 use gesta_core::content::BlobRef;
 use gesta_core::digest::Digest;
 use gesta_core::document::ApprovalVerdict;
-use gesta_core::entry::{Body, Entry};
+use gesta_core::entry::Entry;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
 use gesta_core::projection::TrajectoryKind;
@@ -34,7 +34,8 @@ use gesta_verify::report::Verdict;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::scene::{REGISTRY, Scene, now_since, policies, worker_trust};
+use crate::aftermath;
+use crate::scene::{REGISTRY, Scene, now_since, policies, replayed, worker_trust};
 use crate::stage::{Witness, manifest};
 use crate::stores::{on_postgres, on_sqlite};
 
@@ -172,11 +173,11 @@ async fn all(store: &Arc<dyn Store>) -> Vec<TrajectoryId> {
     ids
 }
 
-/// Says yes to whatever waits for it.
-async fn consent(scene: &Scene, job: TrajectoryId) {
+/// Says yes to a step, if it waits for that.
+pub(crate) async fn consent(scene: &Scene, job: TrajectoryId, step: &str) {
     let chain = Chain::load(Arc::clone(&scene.store), job).await.unwrap();
     let registry = Chain::load(Arc::clone(&scene.store), REGISTRY).await.unwrap();
-    let step = "mail".parse().unwrap();
+    let step = step.parse().unwrap();
     if let Some(Status::Pending(pending)) = chain.state().step(&step).map(|step| &step.status) {
         let (pending, verdict) = (pending.entry, ApprovalVerdict::Approve);
         let expires = scene.now().plus(60_000);
@@ -207,7 +208,7 @@ pub(crate) async fn run(store: Arc<dyn Store>, started: Instant) -> (Scene, Vec<
             let (_stop, stopped) = tokio::sync::watch::channel(false);
             worker.run_one(job, stopped).await.unwrap();
             worker.retire().await.unwrap();
-            consent(&scene, job).await;
+            consent(&scene, job, "mail").await;
         }
         if !open {
             break;
@@ -219,13 +220,12 @@ pub(crate) async fn run(store: Arc<dyn Store>, started: Instant) -> (Scene, Vec<
     (scene, trajectories)
 }
 
-async fn written(store: Arc<dyn Store>, started: Instant) -> Vec<u8> {
-    let (scene, mut trajectories) = run(store, started).await;
+/// The bundle of what was run, once all of it has ended and can be derived again.
+async fn written((scene, mut trajectories): (Scene, Vec<TrajectoryId>)) -> Vec<u8> {
     for job in &trajectories {
-        let ran = scene.ran(*job).await;
-        let ended =
-            |entry: &Entry| matches!(entry.payload().body, Body::Completed(_) | Body::Failed(_));
-        assert!(ran.entries.iter().any(ended), "{:?}", ran.kinds());
+        let row = scene.store.trajectory(*job).await.unwrap().unwrap();
+        assert!(row.summary.status.ended(), "{job}: {:?}", row.summary.status);
+        replayed(&scene.store, *job).await.unwrap();
     }
     trajectories.push(REGISTRY);
     bundle(&scene.store, &trajectories).await
@@ -271,9 +271,9 @@ fn vectors() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/runs")
 }
 
-/// The bundle that is checked in for this version, and the keys that count in it.
-fn checked_in(bundle: &[u8], trust: &TrustRoot) -> Vec<u8> {
-    let name = COMPILER.replace(' ', "-");
+/// The bundle of this name that is checked in for this version, with the keys that count in it.
+fn checked_in(name: &str, bundle: &[u8], trust: &TrustRoot) -> Vec<u8> {
+    let name = COMPILER.replace(' ', "-") + name;
     let path = vectors().join(format!("{name}.tar"));
     if std::env::var_os("GESTA_BLESS").is_some() {
         let trust = serde_json::to_string_pretty(trust).unwrap() + "\n";
@@ -283,28 +283,43 @@ fn checked_in(bundle: &[u8], trust: &TrustRoot) -> Vec<u8> {
     std::fs::read(path).unwrap_or_default()
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_same_jobs_give_the_same_bundle_on_every_store_and_the_one_that_is_checked_in() {
-    let started = Instant::now();
-    let clock = Arc::new(move || now_since(started));
-    let in_memory = written(Arc::new(MemoryStore::new(clock)), started).await;
+/// The same on every store, and what is checked in under this name.
+macro_rules! written_on_every_store {
+    ($run:path, $name:expr) => {{
+        let started = Instant::now();
+        let clock = Arc::new(move || now_since(started));
+        let in_memory = written($run(Arc::new(MemoryStore::new(clock)), started).await).await;
+        let home = tempfile::tempdir().unwrap();
+        let started = Instant::now();
+        let on_file = written($run(on_sqlite(started, &home).await, started).await).await;
+        assert_eq!(Digest::of(&on_file), Digest::of(&in_memory), "SQLite and memory differ");
+        let started = Instant::now();
+        let on_server = written($run(on_postgres(started).await, started).await).await;
+        assert_eq!(Digest::of(&on_server), Digest::of(&in_memory), "PostgreSQL and memory differ");
+        sound_and_checked_in($name, in_memory);
+    }};
+}
+
+fn sound_and_checked_in(name: &str, bundle: Vec<u8>) {
     let mut keys = Cast::new(1).trust_root().keys;
     keys.push(worker_trust());
     let trust = TrustRoot::new(keys);
-    let read = Bundle::read(Box::new(in_memory.clone())).unwrap();
+    let read = Bundle::read(Box::new(bundle.clone())).unwrap();
     let report = verify(&read, &trust.keyring().unwrap(), &Options::default());
     assert_eq!(report.verdict, Verdict::Sound, "{report}");
-
-    let home = tempfile::tempdir().unwrap();
-    let started = Instant::now();
-    let on_file = written(on_sqlite(started, &home).await, started).await;
-    assert_eq!(Digest::of(&on_file), Digest::of(&in_memory), "SQLite and memory differ");
-    let started = Instant::now();
-    let on_server = written(on_postgres(started).await, started).await;
-    assert_eq!(Digest::of(&on_server), Digest::of(&in_memory), "PostgreSQL and memory differ");
     assert!(
-        checked_in(&in_memory, &trust) == in_memory,
+        checked_in(name, &bundle, &trust) == bundle,
         "runs of this version write something else than `vectors/runs` has of it: what is released must \
-         not change. GESTA_BLESS=1 writes the vector of a version that is not"
+         not change. `cargo xtask vectors` writes the vectors of a version that is not"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_jobs_give_the_same_bundle_on_every_store_and_the_one_that_is_checked_in() {
+    written_on_every_store!(run, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_befalls_jobs_is_written_the_same_on_every_store_and_as_it_is_checked_in() {
+    written_on_every_store!(aftermath::run, "-aftermath");
 }
