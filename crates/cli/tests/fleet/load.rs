@@ -1,4 +1,4 @@
-//! Many jobs, and a worker that dies every second. `cargo xtask soak` makes it more and longer.
+//! Many jobs, and a worker that dies every second. `cargo xtask soak` does it again and again.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,14 @@ use crate::crew::{Crew, Process};
 use crate::pause;
 use crate::server::Database;
 
-const WORKERS: usize = 3;
+const WORKERS: usize = 6;
 const KILL_EVERY: Duration = Duration::from_secs(1);
 
 /// Jobs, steps, and for how long one round follows another.
 fn size() -> (usize, usize, Duration) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let jobs = number("GESTA_LOAD_JOBS").unwrap_or(10);
-    let steps = number("GESTA_LOAD_STEPS").unwrap_or(12);
+    let jobs = number("GESTA_LOAD_JOBS").unwrap_or(64);
+    let steps = number("GESTA_LOAD_STEPS").unwrap_or(100);
     let minutes = number("GESTA_LOAD_MINUTES").unwrap_or(0);
     (jobs as usize, steps as usize, Duration::from_secs(60 * minutes))
 }
