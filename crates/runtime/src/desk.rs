@@ -17,7 +17,7 @@ use gesta_core::document::{
     Settlement,
 };
 use gesta_core::entry::{Author, Entry, Head};
-use gesta_core::guardian;
+use gesta_core::guardian::{self, Unpublished};
 use gesta_core::ids::{StepId, ToolName, TrajectoryId, WorkerId};
 use gesta_core::json::{Canon, Limits};
 use gesta_core::keys::{KeyId, Sign as _};
@@ -43,6 +43,7 @@ use crate::limits::Rations;
 use crate::lineage::Lineage;
 use crate::options::Options;
 use crate::pipeline::{Ended, How};
+use crate::published::Published;
 use crate::rules::Rules;
 use crate::signer::Signer;
 use crate::standing::StandingWrits;
@@ -124,6 +125,8 @@ pub(crate) struct Shared {
     pub(crate) drivers: Mutex<BTreeMap<TrajectoryId, Arc<Notify>>>,
     pub(crate) hearing: Hearing,
     pub(crate) registry: RwLock<Option<Arc<State>>>,
+    /// The tool catalogues that it has named.
+    pub(crate) published: Published,
     /// What is to be put into quarantine, and because of what.
     pub(crate) suspects: Mutex<BTreeMap<FreezeTarget, String>>,
     pub(crate) spool: Option<crate::spool::Spool>,
@@ -167,6 +170,7 @@ impl Shared {
             work: Notify::new(),
             drivers: Mutex::default(),
             registry: RwLock::default(),
+            published: Published::default(),
             suspects: Mutex::default(),
             spool: None,
             vault: None,
@@ -349,15 +353,17 @@ impl Desk {
         Ok(Signed::sign(document, signer)?)
     }
 
-    /// What is frozen that a call of this tool would need.
+    /// What is frozen that a call of this tool would need; the tool itself, if it is not as it was published.
     pub(crate) fn frozen(&self, tool: &ToolName, registry: Option<&State>) -> Option<&'static str> {
         #[cfg(feature = "sabotage")]
         if self.shared.options.sabotage == Some(crate::Sabotage::IgnoreFreeze) {
             return None;
         }
+        let unpublished = self.published(tool, registry).err();
         let (state, registry) = (&self.state_at_claim, registry.map(State::registry));
         guardian::frozen_by(tool, state, registry)
             .or_else(|| guardian::quarantined_by(state, registry))
+            .or_else(|| unpublished.map(Unpublished::why))
     }
 
     /// Reads the registry once more when much time has passed since an append depended on it: what was

@@ -41,6 +41,7 @@ mod payments;
 mod policy;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod published;
 mod quarantine;
 mod receipt;
 mod recovery;
