@@ -234,6 +234,14 @@ impl Shared {
         Ok(())
     }
 
+    /// Why nothing counts that this worker would record now, if nothing does: its key was revoked, or has run
+    /// out. What it has sent is then left to others, who recover it as the tool declares.
+    pub(crate) fn disowned(&self) -> Option<Distrust> {
+        let (state, now) = (self.registry()?, self.pulse.now());
+        let keys = state.registry().keys();
+        keys.check_seen(self.key.id(), &[Role::Executor], None, now, Some(now)).err()
+    }
+
     /// When a worker of this machine was found dead.
     pub(crate) fn died(&self, worker: &WorkerId) -> Option<UnixMs> {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner).get(worker).copied()

@@ -19,6 +19,7 @@ mod conformance;
 mod delegation;
 mod demo;
 mod diff;
+mod disowned;
 mod doctor;
 mod embedded;
 mod errors;
