@@ -350,6 +350,7 @@ impl Runner {
             .chain
             .write(|draft| {
                 known.into_iter().for_each(|(registry, head)| draft.under(registry, head));
+                draft.warn_at(&desk.shared.options.warn_at);
                 let head = draft.state().head();
                 if head.is_some_and(|head| head.seq > vouched) || desk.shared.disowned().is_some() {
                     return Err(RunError::Overtaken);

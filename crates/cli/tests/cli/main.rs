@@ -51,6 +51,7 @@ mod run;
 mod sample;
 mod sensitive;
 mod shop;
+mod told;
 mod tools;
 mod transparency;
 mod undo;
