@@ -44,6 +44,7 @@ mod policy;
 mod postgres;
 mod published;
 mod quarantine;
+mod rebound;
 mod receipt;
 mod recovery;
 mod replay;
