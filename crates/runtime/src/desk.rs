@@ -1,6 +1,7 @@
 //! Where calls are made from: what a worker shares between its trajectories, and what it knows of
 //! the one in hand. Nothing here decides; the pipeline asks.
 
+mod keys;
 mod sensitive;
 mod writ;
 
@@ -24,7 +25,7 @@ use gesta_core::keys::{KeyId, Sign as _};
 use gesta_core::signed::{Document, Signed, Tag};
 use gesta_core::state::{self, State};
 use gesta_core::time::UnixMs;
-use gesta_core::trust::{Distrust, Role};
+use gesta_core::trust::Role;
 use gesta_core::world::{Delta, World};
 use gesta_store::{Draft, Hearing, Store};
 use tokio::sync::Notify;
@@ -219,27 +220,6 @@ impl Shared {
     pub(crate) fn registry_head(&self) -> Option<(TrajectoryId, Head)> {
         let state = self.registry()?;
         Some((state.trajectory(), state.head()?))
-    }
-
-    /// Whether this worker's signatures count, now and for as long as a call may take to be recorded: else
-    /// it begins nothing new. Without a registry nobody says otherwise.
-    pub(crate) fn may_sign(&self) -> Result<(), Distrust> {
-        let Some(state) = self.registry() else { return Ok(()) };
-        let (now, keys) = (self.pulse.now(), state.registry().keys());
-        for (key, role) in [(&self.guardian, Role::Guardian), (&self.key, Role::Executor)] {
-            for at in [now, now.plus(self.options.lease_ms)] {
-                keys.check(key.id(), &[role], None, at)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Why nothing counts that this worker would record now, if nothing does: its key was revoked, or has run
-    /// out. What it has sent is then left to others, who recover it as the tool declares.
-    pub(crate) fn disowned(&self) -> Option<Distrust> {
-        let (state, now) = (self.registry()?, self.pulse.now());
-        let keys = state.registry().keys();
-        keys.check_seen(self.key.id(), &[Role::Executor], None, now, Some(now)).err()
     }
 
     /// When a worker of this machine was found dead.

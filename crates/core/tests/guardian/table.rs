@@ -152,12 +152,11 @@ fn refused() -> Vec<Row> {
     ]
 }
 
-/// What the proposal itself is refused for, and what it would use.
+/// What the proposal itself is refused for.
 fn refused_for_itself() -> Vec<Row> {
     use Comes::Deny;
     use On::Fresh;
     use Reason::*;
-    let room = Some(Hold::Until(UnixMs(EPOCH.0 + 999)));
     vec![
         (
             Fresh,
@@ -200,6 +199,16 @@ fn refused_for_itself() -> Vec<Row> {
             },
             Deny("policy", MissingRequirement, None),
         ),
+    ]
+}
+
+/// What it would use, how fast, and how much it says.
+fn refused_for_its_use() -> Vec<Row> {
+    use Comes::Deny;
+    use On::Fresh;
+    use Reason::*;
+    let room = Some(Hold::Until(UnixMs(EPOCH.0 + 999)));
+    vec![
         (Fresh, |it, _| it.account = Some(account(0)), Deny("budget", BudgetExhausted, None)),
         (Fresh, |it, _| it.standing = vec![standing(0)], Deny("budget", BudgetExhausted, None)),
         (
@@ -367,8 +376,9 @@ fn every_reason_has_its_stage() {
         bob: bound("bob"),
     };
     let mut covered: BTreeSet<&str> = ELSEWHERE.iter().map(|reason| reason.as_str()).collect();
-    let rows = [refused(), refused_for_itself(), with_consent(), beyond_consent()];
-    let rows = rows.into_iter().flatten().enumerate();
+    let refused = [refused(), refused_for_itself(), refused_for_its_use()];
+    let rows = refused.into_iter().chain([with_consent(), beyond_consent()]);
+    let rows = rows.flatten().enumerate();
     for (number, (on, edit, comes)) in rows {
         let state = match on {
             On::Fresh => &scene.fresh,
