@@ -8,6 +8,9 @@ use crate::server::Database;
 
 const WORKERS: usize = 6;
 const KILL_EVERY: Duration = Duration::from_secs(1);
+/// A machine that has others to serve may take longer than that to start a worker. Nobody is killed before so many
+/// effects have happened since, or jobs would be given up that no attempt has got anywhere with.
+const EFFECTS_BETWEEN: usize = 64;
 
 /// Jobs, steps, and for how long one round follows another.
 fn size() -> (usize, usize, Duration) {
@@ -27,7 +30,7 @@ fn soak(store: impl Fn() -> (Option<String>, Option<Database>)) {
             store.as_deref(),
             steps,
             Duration::from_millis(40),
-            "[worker]\nskew = \"100ms\"\n",
+            "[worker]\nskew = \"100ms\"\njobs = 16\n",
         );
         crew.submit(jobs);
         let started = Instant::now();
@@ -39,7 +42,9 @@ fn soak(store: impl Fn() -> (Option<String>, Option<Database>)) {
         let mut workers: Vec<Process> = (0..WORKERS).map(|_| birth(&crew)).collect();
         let mut deaths = 0;
         while crew.witness.count() < crew.wanted() {
+            let before = crew.witness.count();
             pause(KILL_EVERY);
+            crew.witness.wait_for((before + EFFECTS_BETWEEN).min(crew.wanted()));
             drop(workers.remove(0));
             deaths += 1;
             workers.push(birth(&crew));
