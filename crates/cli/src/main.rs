@@ -5,6 +5,7 @@ mod approvals;
 mod archive;
 mod archiving;
 mod args;
+mod catalogues;
 mod chains;
 mod commands;
 mod confirmations;

@@ -132,6 +132,17 @@ impl Budget {
         }
     }
 
+    /// The highest of these thresholds, in percent, that so much reaches in any dimension.
+    pub fn reached(&self, used: &Amounts, thresholds: &[u8]) -> Option<u8> {
+        let reaches = |percent: &u8| {
+            self.dimensions().into_iter().zip(used.values()).any(|((_, limit), used)| {
+                let of = |amount: u64, percent: u64| u128::from(amount) * u128::from(percent);
+                limit.is_some_and(|limit| of(used, 100) >= of(limit, u64::from(*percent)))
+            })
+        };
+        thresholds.iter().copied().filter(reaches).max()
+    }
+
     /// The first dimension in which `used` exceeds this budget.
     pub fn exceeded_by(&self, used: &Amounts) -> Option<Dimension> {
         self.dimensions()

@@ -78,11 +78,11 @@ codes! {
             "the world is not as the tool demands",
             "the decision names the conditions and what became of each";
         "unknown_tool":
-            "the worker's catalogue has no such tool",
-            "declare it in `gesta.toml`, or start a worker that has it";
+            "the worker's catalogue has no such tool, or the published one has not",
+            "declare it in `gesta.toml`, or start a worker that has it; `gesta tools list` shows what is published, `gesta tools publish` publishes it";
         "tool_frozen":
-            "the tool, the principal, the tenant or everything is frozen, or the tool is not what was pinned",
-            "`gesta freeze` lists what is frozen and `gesta unfreeze` lets it go on; `gesta tools list` shows what changed";
+            "the tool, the principal, the tenant or everything is frozen, or the tool is not what was pinned or published",
+            "`gesta freeze` lists what is frozen and `gesta unfreeze` lets it go on; `gesta tools list` shows what changed, `gesta tools pin` and `gesta tools publish` accept it";
         "type_mismatch":
             "the arguments do not fit the tool's schema",
             "the decision names each place; `gesta check` finds most of them before a job runs";

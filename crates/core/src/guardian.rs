@@ -2,6 +2,7 @@
 //! one order; each fails closed; each leaves what it found in the trace, together with every input
 //! that the fold does not hold, so that the verdict can be derived again from the record.
 
+mod published;
 mod told;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ use crate::temporal::{Grade, Pace, Whose};
 use crate::time::{Day, UnixMs};
 use crate::writ::{Effect, Writ};
 
+pub use self::published::Unpublished;
 pub use self::told::{PolicyFound, refusal, refused};
 
 /// What the Guardian must know of a tool.
@@ -73,6 +75,8 @@ pub struct Inputs<'a> {
     pub now: UnixMs,
     /// The tool, if the catalogue has it.
     pub tool: Option<ToolFacts>,
+    /// Whether the published catalogue, if there is one, has the tool as the worker has it.
+    pub published: Result<(), Unpublished>,
     /// Whether the writ's signatures hold, and if not, why.
     pub writ: Result<(), String>,
     /// The writs above the trajectory's own: revoking one revokes all below it.
@@ -282,6 +286,17 @@ fn tool(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found
     let Some(facts) = &inputs.tool else {
         return Found::refused(&Refused { refused: "no such tool" }, Reason::UnknownTool);
     };
+    match inputs.published {
+        Ok(()) => {}
+        Err(why @ Unpublished::Absent) => {
+            return Found::refused(&Refused { refused: why.why() }, Reason::UnknownTool);
+        }
+        // A worker that has it as it was published may come, or somebody publishes it as it is.
+        Err(why @ (Unpublished::Differs | Unpublished::Unreadable)) => {
+            let found = Found::refused(&Frozen { frozen: why.why() }, Reason::ToolFrozen)?;
+            return Ok(found.held(Hold::Thaw));
+        }
+    }
     if let Some(frozen) = &facts.frozen {
         return Found::refused(&Frozen { frozen }, Reason::ToolFrozen);
     }

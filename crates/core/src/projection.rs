@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::amounts::{Amounts, Budget, Span};
 use crate::digest::{Digest, EntryId};
 use crate::entry::{Entry, Head};
-use crate::ids::{Principal, StepId, Tenant, ToolName, TrajectoryId};
+use crate::ids::{Channel, Principal, StepId, Tenant, ToolName, TrajectoryId};
 use crate::json::Canon;
 use crate::time::UnixMs;
 
@@ -205,6 +205,38 @@ impl Notice {
         let id = Digest::of(format!("budget {tenant} {of} {reached}").as_bytes());
         // Names and numbers: there is a canonical form, unless an account has burst.
         let data = Canon::of(&Data { span, limit, reached, tenant, used });
+        Self { id, topic: Topic::Budget, at, data: data.unwrap_or_else(|_| Canon::null()) }
+    }
+
+    /// The channels that are asked, of an approval.
+    pub fn channels(&self) -> Vec<Channel> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Data {
+            channels: Vec<Channel>,
+        }
+        serde_json::from_str::<Data>(self.data.as_str()).unwrap_or_default().channels
+    }
+
+    /// That a trajectory has used so many percent of what its own writ allows.
+    pub fn of_own_budget(
+        (trajectory, tenant): (TrajectoryId, &Tenant),
+        reached: u8,
+        limit: &Budget,
+        used: Amounts,
+        at: UnixMs,
+    ) -> Self {
+        #[derive(Serialize)]
+        struct Data<'a> {
+            limit: &'a Budget,
+            reached: u8,
+            tenant: &'a Tenant,
+            trajectory: TrajectoryId,
+            used: Amounts,
+        }
+        let id = Digest::of(format!("budget {trajectory} {reached}").as_bytes());
+        // Names and numbers: there is a canonical form, unless an account has burst.
+        let data = Canon::of(&Data { limit, reached, tenant, trajectory, used });
         Self { id, topic: Topic::Budget, at, data: data.unwrap_or_else(|_| Canon::null()) }
     }
 }

@@ -12,7 +12,7 @@ use gesta_core::entry::{Author, Body, EntryError};
 use gesta_core::ids::{Principal, Tenant, ToolName, TrajectoryId};
 use gesta_core::keys::{PrivateKey, Sign};
 use gesta_core::signed::{SignError, Signed, Tag};
-use gesta_core::state::{Admission, AdmitError};
+use gesta_core::state::{Admission, AdmitError, State};
 use gesta_core::time::{UnixMs, Window};
 use gesta_core::trust::{Role, TrustedKey};
 use gesta_core::writ::{Effect, ToolPattern, Widening, Writ};
@@ -22,7 +22,8 @@ use gesta_store::{Chain, ChainError, Store};
 use crate::desk::COMPILER;
 use crate::error::RunError;
 use crate::in_force;
-use crate::tools::Catalogue;
+use crate::published;
+use crate::tools::{Catalogue, Definitions};
 
 /// The name of the key that registers all others.
 pub const OWNER: &str = "owner";
@@ -133,6 +134,32 @@ pub async fn publish(
     let mut chain = Chain::load(Arc::clone(store), registry).await?;
     chain.append(|admission| register(admission, (&item, None), owner, now)).await?;
     Ok(blob.sha256)
+}
+
+/// Puts a tool catalogue in force: from then on no worker calls a tool that is not in it, or that it has
+/// otherwise. Signed by the owner.
+pub async fn publish_tools(
+    store: &Arc<dyn Store>,
+    registry: TrajectoryId,
+    catalogue: &Catalogue,
+    owner: &PrivateKey,
+    now: UnixMs,
+) -> Result<Digest, RunError> {
+    let blob = store.put_blob(catalogue.canonical().as_bytes()).await?;
+    let item = RegistryItem::Catalogue(blob.sha256);
+    let mut chain = Chain::load(Arc::clone(store), registry).await?;
+    chain.append(|admission| register(admission, (&item, None), owner, now)).await?;
+    Ok(blob.sha256)
+}
+
+/// The tool catalogue that is published, with its digest; none if there is none. An error for people if it
+/// cannot be had or understood.
+pub async fn published_tools(
+    store: &dyn Store,
+    registry: &State,
+) -> Result<Option<(Digest, Result<Definitions, String>)>, RunError> {
+    let Some(digest) = registry.registry().catalogue() else { return Ok(None) };
+    Ok(Some((digest, published::read(store, digest).await?)))
 }
 
 /// Adds a registration to what is about to be appended to a registry.

@@ -130,6 +130,7 @@ pub(crate) fn decide(
     let inputs = Inputs {
         now,
         tool: known,
+        published: desk.published(&proposal.tool, registry.as_deref()),
         writ: desk.writ(registry.as_deref()),
         writ_chain: &desk.writ_chain,
         mismatches: tool

@@ -1,6 +1,7 @@
 //! Where calls are made from: what a worker shares between its trajectories, and what it knows of
 //! the one in hand. Nothing here decides; the pipeline asks.
 
+mod keys;
 mod sensitive;
 mod writ;
 
@@ -17,14 +18,14 @@ use gesta_core::document::{
     Settlement,
 };
 use gesta_core::entry::{Author, Entry, Head};
-use gesta_core::guardian;
+use gesta_core::guardian::{self, Unpublished};
 use gesta_core::ids::{StepId, ToolName, TrajectoryId, WorkerId};
 use gesta_core::json::{Canon, Limits};
 use gesta_core::keys::{KeyId, Sign as _};
 use gesta_core::signed::{Document, Signed, Tag};
 use gesta_core::state::{self, State};
 use gesta_core::time::UnixMs;
-use gesta_core::trust::{Distrust, Role};
+use gesta_core::trust::Role;
 use gesta_core::world::{Delta, World};
 use gesta_store::{Draft, Hearing, Store};
 use tokio::sync::Notify;
@@ -43,6 +44,7 @@ use crate::limits::Rations;
 use crate::lineage::Lineage;
 use crate::options::Options;
 use crate::pipeline::{Ended, How};
+use crate::published::Published;
 use crate::rules::Rules;
 use crate::signer::Signer;
 use crate::standing::StandingWrits;
@@ -124,6 +126,8 @@ pub(crate) struct Shared {
     pub(crate) drivers: Mutex<BTreeMap<TrajectoryId, Arc<Notify>>>,
     pub(crate) hearing: Hearing,
     pub(crate) registry: RwLock<Option<Arc<State>>>,
+    /// The tool catalogues that it has named.
+    pub(crate) published: Published,
     /// What is to be put into quarantine, and because of what.
     pub(crate) suspects: Mutex<BTreeMap<FreezeTarget, String>>,
     pub(crate) spool: Option<crate::spool::Spool>,
@@ -167,6 +171,7 @@ impl Shared {
             work: Notify::new(),
             drivers: Mutex::default(),
             registry: RwLock::default(),
+            published: Published::default(),
             suspects: Mutex::default(),
             spool: None,
             vault: None,
@@ -215,19 +220,6 @@ impl Shared {
     pub(crate) fn registry_head(&self) -> Option<(TrajectoryId, Head)> {
         let state = self.registry()?;
         Some((state.trajectory(), state.head()?))
-    }
-
-    /// Whether this worker's signatures count, now and for as long as a call may take to be recorded: else
-    /// it begins nothing new. Without a registry nobody says otherwise.
-    pub(crate) fn may_sign(&self) -> Result<(), Distrust> {
-        let Some(state) = self.registry() else { return Ok(()) };
-        let (now, keys) = (self.pulse.now(), state.registry().keys());
-        for (key, role) in [(&self.guardian, Role::Guardian), (&self.key, Role::Executor)] {
-            for at in [now, now.plus(self.options.lease_ms)] {
-                keys.check(key.id(), &[role], None, at)?;
-            }
-        }
-        Ok(())
     }
 
     /// When a worker of this machine was found dead.
@@ -349,15 +341,17 @@ impl Desk {
         Ok(Signed::sign(document, signer)?)
     }
 
-    /// What is frozen that a call of this tool would need.
+    /// What is frozen that a call of this tool would need; the tool itself, if it is not as it was published.
     pub(crate) fn frozen(&self, tool: &ToolName, registry: Option<&State>) -> Option<&'static str> {
         #[cfg(feature = "sabotage")]
         if self.shared.options.sabotage == Some(crate::Sabotage::IgnoreFreeze) {
             return None;
         }
+        let unpublished = self.published(tool, registry).err();
         let (state, registry) = (&self.state_at_claim, registry.map(State::registry));
         guardian::frozen_by(tool, state, registry)
             .or_else(|| guardian::quarantined_by(state, registry))
+            .or_else(|| unpublished.map(Unpublished::why))
     }
 
     /// Reads the registry once more when much time has passed since an append depended on it: what was

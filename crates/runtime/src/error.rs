@@ -283,7 +283,7 @@ pub enum RunError {
     Overtaken,
     /// Something in the chain is not by whom it has to be.
     #[error(
-        "entry {seq} of {trajectory} is forged ({code}): {why}; nothing goes on from it. `gesta verify {trajectory}` gives a full report"
+        "entry {seq} of {trajectory} is forged ({code}): {why}; nothing goes on from it. `gesta verify {trajectory}` gives a full report, `gesta branch` goes on from a commit before it"
     )]
     Forged {
         /// The trajectory.

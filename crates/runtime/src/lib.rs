@@ -33,6 +33,7 @@ mod pipeline;
 mod presence;
 mod probe;
 mod proofs;
+mod published;
 mod quarantine;
 pub mod replay;
 mod restored;

@@ -60,7 +60,7 @@ async fn attempt(shared: &Shared, row: &NoticeRow) -> Tried {
     let body = event(shared, &row.notice).to_string().into_bytes();
     let mut reached: BTreeSet<String> = row.reached.clone();
     let mut errors = Vec::new();
-    for hook in shared.options.webhooks.iter().filter(|hook| hook.wants(*topic)) {
+    for hook in shared.options.webhooks.iter().filter(|hook| hook.wants(&row.notice)) {
         if reached.contains(hook.name()) {
             continue;
         }

@@ -228,6 +228,10 @@ impl Runner {
             if !self.desk.held() {
                 return Ok(Left::Lost);
             }
+            if self.desk.shared.disowned().is_some() {
+                let sent = !self.ended.is_empty() || !self.running.is_empty();
+                return Ok(if sent { Left::Lost } else { Left::Stopped });
+            }
             if self.desk.outdated() && self.tasks.is_empty() && self.ended.is_empty() {
                 return Ok(Left::Outdated);
             }
@@ -339,11 +343,16 @@ impl Runner {
         };
         self.turned_at = turn.now;
         let (settles, vouched) = (!self.ended.is_empty(), self.vouched);
+        // What a worker signs after its key was revoked would never count, and nobody would go on from it:
+        // so what is settled depends on what is known of the registry, like what is begun.
+        let known = desk.shared.registry_head().filter(|_| settles);
         let written = self
             .chain
             .write(|draft| {
+                known.into_iter().for_each(|(registry, head)| draft.under(registry, head));
+                draft.warn_at(&desk.shared.options.warn_at);
                 let head = draft.state().head();
-                if head.is_some_and(|head| head.seq > vouched) {
+                if head.is_some_and(|head| head.seq > vouched) || desk.shared.disowned().is_some() {
                     return Err(RunError::Overtaken);
                 }
                 let made = turn.build(draft)?;

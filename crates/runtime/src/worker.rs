@@ -26,6 +26,7 @@ use crate::limits::{self, Rations};
 use crate::notify;
 use crate::options::Options;
 use crate::presence::Presence;
+use crate::published::Published;
 use crate::rules::Rules;
 use crate::runner::{self, Left};
 use crate::sealing::{self, Sealer};
@@ -127,6 +128,8 @@ impl Worker {
         let config = store.put_blob(options.canonical()?.as_bytes()).await?.sha256;
         let state = registry_state(&store, setup.registry).await?;
         let in_force = InForce::read(&*store, state.as_deref(), &catalogue, config).await?;
+        let published = Published::default();
+        published.learn(&*store, state.as_deref()).await?;
         let rations = Rations::of(&worker)?;
         let shared = Arc::new(Shared {
             pulse: Pulse::new(store_now, sent, options.lease_ms),
@@ -147,6 +150,7 @@ impl Worker {
             drivers: Mutex::default(),
             hearing: listening.hearing(),
             registry: RwLock::new(state),
+            published,
             suspects: Mutex::default(),
             spool,
             vault: setup.vault,
@@ -555,6 +559,8 @@ pub(crate) async fn read_registry(
         return Ok(());
     }
     let state = registry_state(&shared.store, Some(registry)).await?;
+    // Before the state that names it: whoever decides on that finds it.
+    shared.published.learn(&*shared.store, state.as_deref()).await?;
     let before = shared.in_force();
     let policy = state.as_ref().and_then(|state| state.registry().policy());
     if policy.is_some_and(|policy| policy != before.environment.policy) {

@@ -169,14 +169,7 @@ impl Book {
 
     /// The highest threshold that is reached now and was not before.
     fn cross(&mut self, ask: &Draw) -> Option<u8> {
-        let used = self.used;
-        let reached = |percent: u8| {
-            ask.limit.dimensions().into_iter().zip(used.values()).any(|((_, limit), used)| {
-                let of = |amount: u64, percent: u64| u128::from(amount) * u128::from(percent);
-                limit.is_some_and(|limit| of(used, 100) >= of(limit, percent.into()))
-            })
-        };
-        let highest = ask.warn_at.iter().copied().filter(|percent| reached(*percent)).max()?;
+        let highest = ask.limit.reached(&self.used, &ask.warn_at)?;
         (highest > self.reached).then(|| {
             self.reached = highest;
             highest

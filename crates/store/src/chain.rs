@@ -170,6 +170,11 @@ impl<F: Follow> Draft<F> {
         self.admission.under(registry, head);
     }
 
+    /// Tells when the trajectory comes to a threshold of its own budget: see [`Admission::warn_at`].
+    pub fn warn_at(&mut self, thresholds: &[u8]) {
+        self.admission.warn_at(thresholds);
+    }
+
     /// The state with everything added so far.
     pub fn state(&self) -> &State {
         self.admission.state()

@@ -25,6 +25,7 @@ use gesta_policy::PolicySet;
 use gesta_runtime::COMPILER;
 use gesta_runtime::authority::{self, OWNER};
 use gesta_runtime::job::{CallSpec, EvalError, Expr, Results, Scope, Spec, StepResult, Work};
+use gesta_runtime::tools::Definitions;
 use gesta_store::Chain;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -128,8 +129,17 @@ struct Preview<'a> {
     writ_holds: Result<(), String>,
     registry: Option<State>,
     policies: Arc<PolicySet>,
+    published: Option<Result<Definitions, String>>,
     options: gesta_runtime::Options,
     now: UnixMs,
+}
+
+/// What is in force.
+struct InForce {
+    registry: Option<State>,
+    policies: Arc<PolicySet>,
+    /// The published tool catalogue, if there is one and as far as it can be read.
+    published: Option<Result<Definitions, String>>,
 }
 
 /// Results that are known beforehand.
@@ -168,7 +178,7 @@ impl<'a> Preview<'a> {
                 (owner, vec![root])
             }
         };
-        let (registry, policies) = in_force(session, workspace, tools)?;
+        let InForce { registry, policies, published } = in_force(session, workspace, tools)?;
         let settings = workspace.map(|workspace| workspace.config.worker.clone());
         let lease_ms = session.place().map_or(0, |place| place.lease_ms());
         let mut options = settings.unwrap_or_default().options(lease_ms);
@@ -207,6 +217,7 @@ impl<'a> Preview<'a> {
             writ_holds,
             registry,
             policies,
+            published,
             options,
             now,
         })
@@ -396,21 +407,20 @@ impl<'a> Preview<'a> {
 }
 
 /// The registry and the policies as they are, or as they would be.
-fn in_force(
-    session: &Session,
-    workspace: Option<&Workspace>,
-    tools: &Toolbox,
-) -> Result<(Option<State>, Arc<PolicySet>)> {
+fn in_force(session: &Session, workspace: Option<&Workspace>, tools: &Toolbox) -> Result<InForce> {
     let Some(workspace) = workspace else {
         let would_be = policies::would_be(tools.beside.as_deref(), &tools.catalogue)?;
-        return Ok((None, Arc::new(PolicySet::compile(&would_be)?)));
+        let policies = Arc::new(PolicySet::compile(&would_be)?);
+        return Ok(InForce { registry: None, policies, published: None });
     };
     let store = session.store()?;
     let chain = Chain::load(Arc::clone(&store), workspace.config.registry);
     let state = session.wait(chain)?.state().clone();
     let policies =
         session.wait(gesta_runtime::policies(&*store, Some(&state), &tools.catalogue))?;
-    Ok((Some(state), policies))
+    let published = session.wait(authority::published_tools(&*store, &state))?;
+    let published = published.map(|(_, published)| published);
+    Ok(InForce { registry: Some(state), policies, published })
 }
 
 /// What a step's expressions look at that does not exist yet.

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::{dry_run, init};
+use crate::catalogues;
 use crate::job_file::{Job, JobArguments};
 use crate::live::Live;
 use crate::session::Session;
@@ -69,6 +70,7 @@ pub(super) fn prepare(session: &Session, arguments: &JobArguments) -> Result<(Wo
     let workshop = Workshop::open(session, workspace, tools.catalogue)?;
     let at = (&workshop.store, &*workshop.catalogue);
     policies::settle(session, &workshop.workspace, at, came)?;
+    catalogues::compare(session, &workshop.workspace, at)?;
     Ok((workshop, job))
 }
 

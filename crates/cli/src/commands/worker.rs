@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 
+use crate::catalogues;
 use crate::driving::Ending;
 use crate::interrupt::Interrupt;
 use crate::live::Live;
@@ -45,6 +46,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     }
     let mut workshop = Workshop::open(session, workspace, tools.catalogue)?;
     policies::compare(session, &workshop.workspace, (&workshop.store, &workshop.catalogue))?;
+    catalogues::compare(session, &workshop.workspace, (&workshop.store, &workshop.catalogue))?;
     if let Some(jobs) = arguments.jobs {
         workshop.options.jobs = usize::from(jobs);
     }

@@ -26,19 +26,19 @@ use crate::world::World;
 const TOOLS: &str = "[tools.\"pay.refund\"]\neffect = \"external\"\nrecovery = \"safe\"\n[tools.\"pay.refund\".driver.process]\ncommand = 'mkdir -p marks; cat > \"marks/$$\"; echo {}'\nshell = true\nenv = [\"PATH\"]\n";
 const JOB: &str = "job: pay\nsteps:\n  - { id: pay, tool: pay.refund, args: { amount: 1 } }\n  - { id: pause, wait: { signal: go }, needs: [pay] }\n";
 
-fn world() -> World {
+pub(crate) fn world() -> World {
     let world = World::with_tools(TOOLS);
     world.write("job.yaml", JOB);
     world
 }
 
-fn submitted(world: &World) -> String {
+pub(crate) fn submitted(world: &World) -> String {
     world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned()
 }
 
 /// Everybody who would go on from the chain refuses it with this code, and nothing is sent.
 #[track_caller]
-fn refused(world: &World, id: &str, code: &str, exit: i32, sent: usize) {
+pub(crate) fn refused(world: &World, id: &str, code: &str, exit: i32, sent: usize) {
     let named = match code {
         "illegal" => ILLEGAL.to_owned(),
         code => format!("is forged ({code})"),
@@ -47,11 +47,17 @@ fn refused(world: &World, id: &str, code: &str, exit: i32, sent: usize) {
 }
 
 /// What whoever folds a chain says of one that breaks the rules.
-const ILLEGAL: &str = "is not legal";
+pub(crate) const ILLEGAL: &str = "is not legal";
 
 /// The verifier names the code, and whoever would go on says this.
 #[track_caller]
-fn refused_as(world: &World, id: &str, (code, named): (&str, &str), exit: i32, sent: usize) {
+pub(crate) fn refused_as(
+    world: &World,
+    id: &str,
+    (code, named): (&str, &str),
+    exit: i32,
+    sent: usize,
+) {
     let verified = world.gesta(&["verify", id]).expect(exit);
     assert!(verified.out.contains(&format!("({code})")), "{code}: {}", verified.out);
     let before = head(world, id);
@@ -140,7 +146,7 @@ permit (principal, action in Action::"call", resource);
 "#;
 
 /// A job that waits for somebody's word.
-fn asking(world: &World) -> String {
+pub(crate) fn asking(world: &World) -> String {
     world.write("policy.cedar", ASK);
     world.gesta(&["policy", "publish"]).ok();
     let id = submitted(world);
@@ -242,7 +248,7 @@ fn started(lines: &[Value]) -> usize {
 }
 
 /// A job that has paid and waits.
-fn parked(world: &World) -> String {
+pub(crate) fn parked(world: &World) -> String {
     let id = submitted(world);
     world.gesta(&["worker", "--once"]).ok();
     assert_eq!(world.files("marks"), 1);

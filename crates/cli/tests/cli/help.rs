@@ -28,6 +28,7 @@ const COMMANDS: &[&[&str]] = &[
     &["tools"],
     &["tools", "list"],
     &["tools", "pin"],
+    &["tools", "publish"],
     &["tools", "test"],
     &["policy"],
     &["policy", "check"],

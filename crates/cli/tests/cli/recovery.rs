@@ -12,13 +12,13 @@ use gesta_core::world::Delta;
 use crate::world::World;
 
 /// A tool that says that it was reached, leaves its mark, and then waits.
-fn hanging(recovery: &str, timeout: &str) -> String {
+pub(crate) fn hanging(recovery: &str, timeout: &str) -> String {
     format!(
         "[tools.hang]\neffect = \"external\"\nrecovery = \"{recovery}\"\ntimeout = \"{timeout}\"\noutput = {{ type = \"object\", required = [\"n\"] }}\n[tools.hang.driver.process]\ncommand = '''\nread -r args; mkdir -p marks; : > \"marks/$GESTA_KEY-$$\"\n[ -e calm ] || {{ echo reached > reached; cat pause; }}\necho '{{\"n\":1}}'\n'''\nshell = true\nenv = [\"PATH\"]\n"
     )
 }
 
-const JOB: &str = "job: hang\nsteps:\n  - { id: a, tool: hang, args: { order: 7 } }\nanswer: ${steps.a.result.n}\n";
+pub(crate) const JOB: &str = "job: hang\nsteps:\n  - { id: a, tool: hang, args: { order: 7 } }\nanswer: ${steps.a.result.n}\n";
 
 /// A job whose only call was killed in the middle.
 fn killed(tools: &str) -> (World, String) {
@@ -115,7 +115,7 @@ fn what_did_not_happen_is_done_again_and_what_nobody_knows_fails() {
 }
 
 /// What its worker saw, as it is spooled where the store cannot be reached: signed by the executor.
-fn spooled(world: &World, id: &str) {
+pub(crate) fn spooled(world: &World, id: &str) {
     let lines = world.gesta(&["log", id, "--json"]).json_lines();
     let started = lines.iter().find(|line| line["entry"]["kind"] == "started").unwrap();
     let key = PrivateKey::from_pem(&world.read("keys/worker.pem")).unwrap();

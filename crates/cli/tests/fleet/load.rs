@@ -1,4 +1,4 @@
-//! Many jobs, and a worker that dies every second. `cargo xtask soak` makes it more and longer.
+//! Many jobs, and a worker that dies every second. `cargo xtask soak` does it again and again.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,17 @@ use crate::crew::{Crew, Process};
 use crate::pause;
 use crate::server::Database;
 
-const WORKERS: usize = 3;
+const WORKERS: usize = 6;
 const KILL_EVERY: Duration = Duration::from_secs(1);
+/// A machine that has others to serve may take longer than that to start a worker. Nobody is killed before so many
+/// effects have happened since, or jobs would be given up that no attempt has got anywhere with.
+const EFFECTS_BETWEEN: usize = 64;
 
 /// Jobs, steps, and for how long one round follows another.
 fn size() -> (usize, usize, Duration) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let jobs = number("GESTA_LOAD_JOBS").unwrap_or(10);
-    let steps = number("GESTA_LOAD_STEPS").unwrap_or(12);
+    let jobs = number("GESTA_LOAD_JOBS").unwrap_or(64);
+    let steps = number("GESTA_LOAD_STEPS").unwrap_or(100);
     let minutes = number("GESTA_LOAD_MINUTES").unwrap_or(0);
     (jobs as usize, steps as usize, Duration::from_secs(60 * minutes))
 }
@@ -27,7 +30,7 @@ fn soak(store: impl Fn() -> (Option<String>, Option<Database>)) {
             store.as_deref(),
             steps,
             Duration::from_millis(40),
-            "[worker]\nskew = \"100ms\"\n",
+            "[worker]\nskew = \"100ms\"\njobs = 16\n",
         );
         crew.submit(jobs);
         let started = Instant::now();
@@ -39,7 +42,9 @@ fn soak(store: impl Fn() -> (Option<String>, Option<Database>)) {
         let mut workers: Vec<Process> = (0..WORKERS).map(|_| birth(&crew)).collect();
         let mut deaths = 0;
         while crew.witness.count() < crew.wanted() {
+            let before = crew.witness.count();
             pause(KILL_EVERY);
+            crew.witness.wait_for((before + EFFECTS_BETWEEN).min(crew.wanted()));
             drop(workers.remove(0));
             deaths += 1;
             workers.push(birth(&crew));

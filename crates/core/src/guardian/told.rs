@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::why_of;
+use super::{Unpublished, why_of};
 use crate::document::{Decision, Reason, Stage};
 use crate::duration::DurationMs;
 use crate::json::Canon;
@@ -54,7 +54,11 @@ pub fn refused(reason: Option<Reason>, trace: &[Stage]) -> Option<String> {
     let reason = reason?;
     let told = trace.last().and_then(|stage| match stage.stage.as_str() {
         "tool" if reason == Reason::UnknownTool => {
-            Some("no tool of that name is in the worker's catalogue".to_owned())
+            let unpublished = Unpublished::Absent.why();
+            Some(match why_of(Some(reason), trace) {
+                why if why == unpublished => why,
+                _ => "no tool of that name is in the worker's catalogue".to_owned(),
+            })
         }
         "types" => Some(mismatches(&read::<Vec<String>>(stage)?)),
         "preconditions" => Some(conditions(&read::<Vec<Condition>>(stage)?)),

@@ -26,6 +26,7 @@ pub struct Admission {
     touched: Vec<StepId>,
     under: Option<(TrajectoryId, Head)>,
     says_nothing: bool,
+    warn_at: Vec<u8>,
 }
 
 impl State {
@@ -39,6 +40,7 @@ impl State {
             touched: Vec::new(),
             under: None,
             says_nothing: false,
+            warn_at: Vec::new(),
         }
     }
 }
@@ -85,6 +87,11 @@ impl Admission {
         self.says_nothing = true;
     }
 
+    /// Tells when the trajectory comes to one of these thresholds of its own budget, in percent.
+    pub fn warn_at(&mut self, thresholds: &[u8]) {
+        self.warn_at = thresholds.to_vec();
+    }
+
     /// The state with everything added so far.
     pub fn state(&self) -> &State {
         &self.state
@@ -92,7 +99,7 @@ impl Admission {
 
     /// The append, and the state once it is stored. None when nothing was added.
     pub fn finish(self) -> Option<(Admitted, State)> {
-        let Self { base, state, fence, entries, mut touched, under, says_nothing } = self;
+        let Self { base, state, fence, entries, mut touched, under, says_nothing, warn_at } = self;
         if state.ended().is_some() && base.ended().is_none() {
             touched.extend(base.parked().map(|parked| parked.step));
         }
@@ -102,7 +109,8 @@ impl Admission {
             touched.iter().filter(|step| base.parked_row(step).is_some()).cloned().collect();
         let parked: Vec<_> = touched.iter().filter_map(|step| state.parked_row(step)).collect();
         let telling = entries.iter().filter(|_| !says_nothing);
-        let notices = telling.filter_map(|entry| notice(&state, &parked, entry)).collect();
+        let notices = telling.filter_map(|entry| notice(&state, &parked, entry));
+        let notices = notices.chain(threshold(&base, &state, &warn_at)).collect();
         let admitted = Admitted {
             trajectory: state.trajectory(),
             expected: base.head(),
@@ -162,6 +170,16 @@ fn notice(state: &State, parked: &[Parked], entry: &Entry) -> Option<Notice> {
     // Names, numbers and notes of ours: there is always a canonical form.
     let data = Canon::of(&data).unwrap_or_else(|_| Canon::null());
     Some(Notice { id, topic, at: *at, data })
+}
+
+/// What somebody is to be told of a trajectory that has come to a threshold of its own budget.
+fn threshold(base: &State, state: &State, warn_at: &[u8]) -> Option<Notice> {
+    let ((_, writ), used) = (state.writ()?, state.spent());
+    let reached = writ.budget.reached(&used, warn_at)?;
+    let before = writ.budget.reached(&base.spent(), warn_at);
+    let of = (state.trajectory(), &writ.tenant);
+    let notice = || Notice::of_own_budget(of, reached, &writ.budget, used, state.at());
+    (before < Some(reached)).then(notice)
 }
 
 /// What an entry of the registry puts into quarantine, and in words.

@@ -85,6 +85,7 @@ fn inputs(writs: &[WritId]) -> Inputs<'_> {
             reserve: Amounts::ONE_CALL,
             frozen: None,
         }),
+        published: Ok(()),
         writ: Ok(()),
         writ_chain: writs,
         mismatches: Vec::new(),

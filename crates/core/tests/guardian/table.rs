@@ -9,15 +9,18 @@ use gesta_core::document::{
     ApprovalStatement, ApprovalVerdict, FreezeTarget, Reason, RegistryItem, Verdict,
 };
 use gesta_core::entry::{Author, Body};
-use gesta_core::guardian::{Hold, Inputs, judge};
+use gesta_core::guardian::{Hold, Inputs, Unpublished, judge};
 use gesta_core::policy::{Answer, Asking, Channels, Evidence, Requirement};
+use gesta_core::repeat::Fate;
 use gesta_core::sample::{Cast, Dice, EPOCH, person};
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::state::{Act, Offer, Scope, State, Status};
 use gesta_core::temporal::Grade;
 use gesta_core::time::UnixMs;
 
-use crate::{ID, account, answer, inputs, pace, proposal, refuses, registry, session, standing};
+use crate::{
+    ID, account, answer, inputs, pace, proposal, refuses, registry, sent, session, standing,
+};
 
 /// What people say, and whether a child may be given something, is found out before or beside the stages.
 const ELSEWHERE: [Reason; 3] =
@@ -121,6 +124,19 @@ fn refused() -> Vec<Row> {
             |it, scene| it.registry = Some(scene.frozen.registry()),
             Deny("tool", ToolFrozen, THAW),
         ),
+        (Fresh, |it, _| it.published = Err(Unpublished::Absent), Deny("tool", UnknownTool, None)),
+        (Fresh, |it, _| it.published = Err(Unpublished::Differs), Deny("tool", ToolFrozen, THAW)),
+        (
+            Fresh,
+            |it, _| it.published = Err(Unpublished::Unreadable),
+            Deny("tool", ToolFrozen, THAW),
+        ),
+        // What a worker does not have is not there, whatever is published.
+        (
+            Fresh,
+            |it, _| (it.tool, it.published) = (None, Err(Unpublished::Differs)),
+            Deny("tool", UnknownTool, None),
+        ),
         (NoWrit, |_, _| (), Deny("authority", InvalidAuthority, None)),
         (
             Fresh,
@@ -136,12 +152,11 @@ fn refused() -> Vec<Row> {
     ]
 }
 
-/// What the proposal itself is refused for, and what it would use.
+/// What the proposal itself is refused for.
 fn refused_for_itself() -> Vec<Row> {
     use Comes::Deny;
     use On::Fresh;
     use Reason::*;
-    let room = Some(Hold::Until(UnixMs(EPOCH.0 + 999)));
     vec![
         (
             Fresh,
@@ -164,6 +179,17 @@ fn refused_for_itself() -> Vec<Row> {
             |it, _| it.policy = Err("cannot be read".to_owned()),
             Deny("policy", PolicyDenied, None),
         ),
+        // What cannot be evaluated denies, even beside what allows.
+        (
+            Fresh,
+            |it, _| it.policy.as_mut().unwrap().call.errors = vec!["no such name".to_owned()],
+            Deny("policy", PolicyDenied, None),
+        ),
+        (
+            Fresh,
+            |it, _| it.policy.as_mut().unwrap().unattended.errors = vec!["overflow".to_owned()],
+            Deny("policy", PolicyDenied, None),
+        ),
         (Fresh, |it, _| it.policy = Ok(requires(None)), Deny("policy", MissingRequirement, None)),
         (
             Fresh,
@@ -173,6 +199,16 @@ fn refused_for_itself() -> Vec<Row> {
             },
             Deny("policy", MissingRequirement, None),
         ),
+    ]
+}
+
+/// What it would use, how fast, and how much it says.
+fn refused_for_its_use() -> Vec<Row> {
+    use Comes::Deny;
+    use On::Fresh;
+    use Reason::*;
+    let room = Some(Hold::Until(UnixMs(EPOCH.0 + 999)));
+    vec![
         (Fresh, |it, _| it.account = Some(account(0)), Deny("budget", BudgetExhausted, None)),
         (Fresh, |it, _| it.standing = vec![standing(0)], Deny("budget", BudgetExhausted, None)),
         (
@@ -183,6 +219,11 @@ fn refused_for_itself() -> Vec<Row> {
         (
             Fresh,
             |it, _| it.pace = vec![pace(2, Grade::Quarantine)],
+            Deny("temporal", TemporalIntervention, THAW),
+        ),
+        (
+            Fresh,
+            |it, _| it.pace = vec![pace(2, Grade::Close)],
             Deny("temporal", TemporalIntervention, THAW),
         ),
         (
@@ -210,6 +251,25 @@ fn with_consent() -> Vec<Row> {
         ),
         (Fresh, |it, _| it.policy = Ok(asks(1)), Escalate),
         (Fresh, |it, _| it.pace = vec![pace(2, Grade::Interrupt)], Escalate),
+        // A branch repeats nothing unasked, and whoever agreed without being told of it has not agreed.
+        (Fresh, |it, _| it.repeats.found = vec![sent(Fate::Happened)], Escalate),
+        (
+            Approved,
+            |it, _| {
+                agreed(it, 1);
+                it.repeats.found = vec![sent(Fate::Happened)];
+            },
+            Escalate,
+        ),
+        (
+            Approved,
+            |it, _| {
+                agreed(it, 1);
+                it.repeats.found = vec![sent(Fate::Happened)];
+                it.repeats.told = vec![sent(Fate::Happened).started];
+            },
+            Allow,
+        ),
         // Consent to nothing that was asked is none.
         (Fresh, |it, _| agreed(it, 1), Escalate),
         (Approved, |it, _| agreed(it, 1), Allow),
@@ -316,8 +376,9 @@ fn every_reason_has_its_stage() {
         bob: bound("bob"),
     };
     let mut covered: BTreeSet<&str> = ELSEWHERE.iter().map(|reason| reason.as_str()).collect();
-    let rows = [refused(), refused_for_itself(), with_consent(), beyond_consent()];
-    let rows = rows.into_iter().flatten().enumerate();
+    let refused = [refused(), refused_for_itself(), refused_for_its_use()];
+    let rows = refused.into_iter().chain([with_consent(), beyond_consent()]);
+    let rows = rows.flatten().enumerate();
     for (number, (on, edit, comes)) in rows {
         let state = match on {
             On::Fresh => &scene.fresh,

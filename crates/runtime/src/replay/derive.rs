@@ -11,7 +11,7 @@ use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::{Certainty, Decision, EffectReport, Outcome, Permit, Receipt};
 use gesta_core::entry::{Author, Body, Entry};
-use gesta_core::guardian::{self, Allowance, Standing};
+use gesta_core::guardian::{self, Allowance, Standing, Unpublished};
 use gesta_core::ids::{StepId, ToolName};
 use gesta_core::json::Canon;
 use gesta_core::repeat;
@@ -34,6 +34,7 @@ use crate::desk::{Desk, OUTPUT_LIMITS, Shared};
 use crate::error::RunError;
 use crate::job;
 use crate::pipeline::{Ended, How};
+use crate::published;
 use crate::signer::Signer;
 use crate::turn::{Made, Part, Place, Turn};
 
@@ -245,11 +246,15 @@ impl Player<'_> {
             #[serde(default)]
             writs: Vec<Standing>,
         }
-        let registry = desk.shared.registry();
-        let registry = registry.as_ref().map(|state| state.registry());
+        let known = desk.shared.registry();
+        let registry = known.as_ref().map(|state| state.registry());
+        let frozen_by = |tool| guardian::frozen_by(tool, &self.state, registry);
+        let unpublished = |tool| desk.published(tool, known.as_deref()).err();
         let by_registry =
-            tool.is_some_and(|tool| guardian::frozen_by(tool, &self.state, registry).is_some());
-        let frozen: Option<Frozen> = found(decision, "tool").filter(|_| !by_registry);
+            [tool.and_then(frozen_by), tool.and_then(unpublished).map(Unpublished::why)];
+        // What the registry says is derived; what the worker's own pins said is on record.
+        let frozen: Option<Frozen> = found(decision, "tool")
+            .filter(|found: &Frozen| !by_registry.contains(&Some(found.frozen.as_str())));
         let accounts: Option<Accounts> = found(decision, "budget");
         let (account, standing) =
             accounts.map_or((None, Vec::new()), |found| (found.account, found.writs));
@@ -287,6 +292,21 @@ impl Player<'_> {
                 }
             }
         };
+        if let Some(digest) = published::digest(state.as_deref()) {
+            let published = match self.library.published(digest).await? {
+                Ok(published) => published,
+                Err(why) => return Ok(Err(why)),
+            };
+            if let Some(desk) = &self.desk {
+                desk.shared.published.insert(digest, Arc::clone(&published));
+            }
+            if let Some(other) = &self.other {
+                // Other tools are asked about as if they were published.
+                let tools = self.asked.what_if.as_ref().and_then(|what_if| what_if.tools.as_ref());
+                let instead = tools.map(|tools| Arc::new(tools.definitions().clone()));
+                other.shared.published.insert(digest, instead.unwrap_or(published));
+            }
+        }
         for desk in self.desk.iter().chain(&self.other) {
             let mut known = desk.shared.registry.write().unwrap_or_else(PoisonError::into_inner);
             known.clone_from(&state);

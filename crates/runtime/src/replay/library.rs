@@ -15,8 +15,9 @@ use gesta_store::Store;
 use crate::error::RunError;
 use crate::in_force::{self, InForce};
 use crate::options::Options;
+use crate::published;
 use crate::rules::Rules;
-use crate::tools::Catalogue;
+use crate::tools::{Catalogue, Definitions};
 
 /// How many entries are read at a time.
 const PAGE: usize = 512;
@@ -38,12 +39,14 @@ pub struct Library {
     pub(super) store: Arc<dyn Store>,
     known: BTreeMap<Digest, Recorded>,
     registries: BTreeMap<TrajectoryId, Arc<State>>,
+    published: BTreeMap<Digest, Arc<Definitions>>,
 }
 
 impl Library {
     /// What is in this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, known: BTreeMap::new(), registries: BTreeMap::new() }
+        let (known, registries, published) = Default::default();
+        Self { store, known, registries, published }
     }
 
     /// What an attempt says was in force; an error for people if its content cannot be had.
@@ -83,6 +86,21 @@ impl Library {
         let recorded = Recorded { tools, in_force, options, document };
         self.known.insert(digest, recorded.clone());
         Ok(Ok(recorded))
+    }
+
+    /// A tool catalogue that a registry names.
+    pub(super) async fn published(
+        &mut self,
+        digest: Digest,
+    ) -> Result<Result<Arc<Definitions>, String>, RunError> {
+        if let Some(known) = self.published.get(&digest) {
+            return Ok(Ok(Arc::clone(known)));
+        }
+        let read = published::read(&*self.store, digest).await?.map(Arc::new);
+        if let Ok(read) = &read {
+            self.published.insert(digest, Arc::clone(read));
+        }
+        Ok(read)
     }
 
     async fn document(

@@ -2,6 +2,7 @@
 //! be, another worker's.
 
 use super::{Back, Left, Runner};
+use crate::desk::Event;
 use crate::effects;
 use crate::error::RunError;
 use crate::pipeline::Ended;
@@ -41,6 +42,16 @@ impl Runner {
     }
 
     async fn hand_in(&self, ended: &Ended) {
+        if let Some(distrust) = self.desk.shared.disowned() {
+            // Nobody would believe a report either.
+            let (trajectory, step) = (self.desk.trajectory, &ended.step);
+            let note = format!(
+                "{trajectory}: what step `{step}` came to is not recorded: {distrust}; a worker with another key finds it open and recovers it as its tool declares"
+            );
+            tracing::error!("{note}");
+            self.desk.shared.tell(|| Event::Note(note));
+            return;
+        }
         match self.desk.report(ended, self.chain.state()) {
             Ok(Some(report)) => effects::deliver(&self.desk, &report).await,
             Ok(None) => {}

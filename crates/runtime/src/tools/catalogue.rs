@@ -16,6 +16,7 @@ use serde_json::Value;
 use toml::Spanned;
 
 use super::declaration::{Declaration, DriverDeclaration, LargerFile, SchemaSource, ToolFile};
+use super::definitions::Definitions;
 use super::driver::Driver;
 use super::error::{CatalogueError, Place, Problem};
 use super::function::{Function, FunctionCall, FunctionError, Returned};
@@ -48,6 +49,7 @@ pub struct Catalogue {
     verifiers: BTreeMap<ToolName, Verifier>,
     canonical: Canon,
     digest: Digest,
+    definitions: Definitions,
     unpinned: Vec<ServerName>,
 }
 
@@ -58,9 +60,14 @@ impl Catalogue {
     }
 
     /// Tools that are only on record.
-    pub(super) fn unreachable(tools: BTreeMap<ToolName, Tool>, canonical: Canon) -> Self {
+    pub(super) fn unreachable(
+        tools: BTreeMap<ToolName, Tool>,
+        canonical: Canon,
+    ) -> Result<Self, String> {
         let digest = Digest::of(canonical.as_bytes());
-        Self { tools, verifiers: BTreeMap::new(), canonical, digest, unpinned: Vec::new() }
+        let definitions = Definitions::of_document(&canonical)?;
+        let (verifiers, unpinned) = (BTreeMap::new(), Vec::new());
+        Ok(Self { tools, verifiers, canonical, digest, definitions, unpinned })
     }
 
     /// A tool by its name.
@@ -91,6 +98,11 @@ impl Catalogue {
     /// The digest of [`Catalogue::canonical`].
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// What each of its tools and verifiers is.
+    pub(crate) fn definitions(&self) -> &Definitions {
+        &self.definitions
     }
 }
 
@@ -265,7 +277,8 @@ impl CatalogueBuilder {
             problem: Box::new(error.into()),
         })?;
         let digest = Digest::of(canonical.as_bytes());
-        Ok(Catalogue { digest, canonical, tools, verifiers, unpinned })
+        let definitions = Definitions::of(&tools, &verifiers);
+        Ok(Catalogue { digest, definitions, canonical, tools, verifiers, unpinned })
     }
 
     fn mounted(

@@ -3,6 +3,7 @@
 mod catalogue;
 pub mod code;
 mod declaration;
+mod definitions;
 mod driver;
 mod error;
 mod function;
@@ -22,6 +23,7 @@ mod verifier;
 mod webhook;
 
 pub use catalogue::{Catalogue, CatalogueBuilder};
+pub use definitions::Definitions;
 pub use driver::{Call, Driver, Progress, Reply};
 pub use error::{CatalogueError, Place, Problem};
 pub use function::{FunctionCall, FunctionError, Returned};

@@ -79,7 +79,7 @@ impl Catalogue {
             Ok((name, tool))
         };
         let tools = tools.into_iter().map(tool).collect::<Result<_, String>>()?;
-        Ok(Self::unreachable(tools, canonical))
+        Self::unreachable(tools, canonical)
     }
 }
 

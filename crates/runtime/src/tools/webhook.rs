@@ -10,7 +10,8 @@ use std::time::Duration;
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use gesta_core::projection::Topic;
+use gesta_core::ids::Channel;
+use gesta_core::projection::{Notice, Topic};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{self, HeaderValue};
@@ -39,6 +40,9 @@ pub struct WebhookDeclaration {
     /// Which notices; without it, all.
     #[serde(default)]
     pub events: Option<BTreeSet<Topic>>,
+    /// Approvals of which channels; without it, of all.
+    #[serde(default)]
+    pub channels: Option<BTreeSet<Channel>>,
     /// Whether addresses that are not public may be reached.
     #[serde(default)]
     pub allow_private: bool,
@@ -53,6 +57,7 @@ pub struct Webhook {
     name: String,
     url: Url,
     events: Option<BTreeSet<Topic>>,
+    channels: Option<BTreeSet<Channel>>,
     secret: SecretSource,
     allow_private: bool,
     tls: Option<Arc<ClientConfig>>,
@@ -72,7 +77,7 @@ impl Webhook {
         declaration: WebhookDeclaration,
         base_dir: &Path,
     ) -> Result<Self, BadHttp> {
-        let WebhookDeclaration { url, secret, events, allow_private, ca } = declaration;
+        let WebhookDeclaration { url, secret, events, channels, allow_private, ca } = declaration;
         let url = Url::parse(&url)?;
         if let Some(argument) = url.arguments().next() {
             return Err(BadHttp::Placeholder(argument.to_owned()));
@@ -80,7 +85,7 @@ impl Webhook {
         let ca = ca.map(|ca| base_dir.join(ca));
         let tls = url.https.then(|| tls_config(ca.as_deref())).transpose();
         let (tls, base_dir) = (tls.map_err(BadHttp::Authorities)?, base_dir.to_owned());
-        Ok(Self { name, url, events, secret, allow_private, tls, base_dir })
+        Ok(Self { name, url, events, channels, secret, allow_private, tls, base_dir })
     }
 
     /// What it is called.
@@ -88,9 +93,15 @@ impl Webhook {
         &self.name
     }
 
-    /// Whether it is to be told of this.
-    pub(crate) fn wants(&self, topic: Topic) -> bool {
-        self.events.as_ref().is_none_or(|events| events.contains(&topic))
+    /// Whether it is to be told of this. A notice that names channels is for those who hear one of them; what
+    /// names none is for everybody.
+    pub(crate) fn wants(&self, notice: &Notice) -> bool {
+        let topic = self.events.as_ref().is_none_or(|events| events.contains(&notice.topic));
+        let asked = notice.channels();
+        let hears = |channels: &BTreeSet<Channel>| {
+            asked.is_empty() || asked.iter().any(|channel| channels.contains(channel))
+        };
+        topic && self.channels.as_ref().is_none_or(hears)
     }
 
     /// Posts an event once. Ok when the other side says that it has it.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use gesta_core::amounts::Amounts;
 use gesta_core::body::Proposal;
 use gesta_core::document::{Reason, Verdict};
-use gesta_core::guardian::{self, Inputs, Judgement, ToolFacts};
+use gesta_core::guardian::{self, Inputs, Judgement, ToolFacts, Unpublished};
 use gesta_core::ids::StepId;
 use gesta_core::json::Canon;
 use gesta_core::policy::{Answer, Channels, Evidence, Query, Ruling};
@@ -136,6 +136,11 @@ impl Preview<'_> {
                 reserve: tool.manifest().cost,
                 frozen: tool.frozen().map(str::to_owned),
             }),
+            published: match &self.published {
+                Some(Ok(published)) => self.tools.catalogue.as_published(published, &proposal.tool),
+                Some(Err(_)) if tool.is_some() => Err(Unpublished::Unreadable),
+                Some(Err(_)) | None => Ok(()),
+            },
             writ: self.writ_holds.clone(),
             writ_chain: &self.writ_chain,
             mismatches: mismatches.iter().map(ToString::to_string).collect(),

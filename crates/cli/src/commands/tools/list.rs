@@ -2,15 +2,19 @@
 
 use anyhow::Result;
 use clap::Args;
+use gesta_core::guardian::Unpublished;
 use gesta_runtime::tools::{Asking, PinProblem, Pins, Tool};
 use serde_json::{Value, json};
 
 use super::pin;
+use crate::catalogues::{self, Standing};
 use crate::session::Session;
 use crate::table;
 use crate::timeline::{cost, word};
 use crate::toolbox::Toolbox;
 use crate::workspace::Workspace;
+
+const HEADER: [&str; 7] = ["name", "effect", "recovery", "timeout", "cost", "pin", "driver"];
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -26,16 +30,15 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         Some(pins) if !arguments.offline => changed(session, &workspace, pins)?,
         _ => Vec::new(),
     };
-    let listed = Listed { pins: tools.pins.as_ref(), changed: &changed };
+    let published = published(session, &workspace);
+    let listed = Listed { tools: &tools, published: published.as_ref(), changed: &changed };
     if session.out.is_json() {
         for tool in tools.catalogue.iter() {
             session.out.json_line(&listed.document(tool)?)?;
         }
         return Ok(0);
     }
-    let rows: Vec<[String; 7]> = tools.catalogue.iter().map(|tool| listed.columns(tool)).collect();
-    let header = ["name", "effect", "recovery", "timeout", "cost", "pin", "driver"];
-    for line in table::lines(header, &rows) {
+    for line in listed.lines() {
         session.out.line(line)?;
     }
     for server in tools.catalogue.unpinned_servers() {
@@ -46,12 +49,26 @@ pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     for problem in tools.unpinned.iter().chain(&changed) {
         Session::note(&format!("frozen: {problem}"));
     }
-    if rows.is_empty() && tools.catalogue.unpinned_servers().is_empty() {
+    for difference in published.iter().flat_map(|it| it.differences(&tools.catalogue)) {
+        Session::note(&difference);
+    }
+    if tools.catalogue.iter().next().is_none() && tools.catalogue.unpinned_servers().is_empty() {
         session.hint(
             "declare tools as `[tools.NAME]`, or MCP servers as `[mcp.NAME]`, in gesta.toml or in files that `tool_files` names",
         )?;
     }
     Ok(0)
+}
+
+/// What is published, if the store can be asked.
+fn published(session: &Session, workspace: &Workspace) -> Option<Standing> {
+    let asked = session
+        .store()
+        .and_then(|store| session.wait(catalogues::published(&store, workspace.config.registry)));
+    asked.unwrap_or_else(|error| {
+        Session::note(&format!("what is published is not known: {error:#}"));
+        None
+    })
 }
 
 /// What MCP servers offer otherwise than it was pinned. One that cannot be asked changes nothing.
@@ -83,21 +100,54 @@ fn changed(session: &Session, workspace: &Workspace, pins: &Pins) -> Result<Vec<
 
 /// What is told of tools.
 struct Listed<'a> {
-    pins: Option<&'a Pins>,
+    tools: &'a Toolbox,
+    published: Option<&'a Standing>,
     changed: &'a [PinProblem],
 }
 
 impl Listed<'_> {
     fn document(&self, tool: &Tool) -> Result<Value> {
         let declared: Value = serde_json::from_str(tool.canonical().as_str())?;
-        let pinned = self.pins.and_then(|pins| pins.get(tool.name()));
+        let pinned = self.tools.pins.as_ref().and_then(|pins| pins.get(tool.name()));
+        let published = self.published.map(|published| {
+            let stands = self.stands(published, tool);
+            json!({ "catalogue": published.digest, "tool": stands })
+        });
         Ok(json!({
             "name": tool.name(),
             "digest": tool.digest(),
             "pinned": pinned,
+            "published": published,
             "frozen": self.frozen(tool),
             "declared": declared,
         }))
+    }
+
+    /// The table: with a column of what is published, if anything is.
+    fn lines(&self) -> Vec<String> {
+        let rows = self.tools.catalogue.iter().map(|tool| (tool, self.columns(tool)));
+        let Some(published) = self.published else {
+            let rows: Vec<[String; 7]> = rows.map(|(_, row)| row).collect();
+            return table::lines(HEADER, &rows);
+        };
+        let [name, effect, recovery, timeout, cost, pin, driver] = HEADER;
+        let wide = |(tool, row): (&Tool, [String; 7])| {
+            let [name, effect, recovery, timeout, cost, pin, driver] = row;
+            let stands = self.stands(published, tool).to_owned();
+            [name, effect, recovery, timeout, cost, pin, stands, driver]
+        };
+        let rows: Vec<[String; 8]> = rows.map(wide).collect();
+        table::lines([name, effect, recovery, timeout, cost, pin, "published", driver], &rows)
+    }
+
+    /// How a tool stands to what is published.
+    fn stands(&self, published: &Standing, tool: &Tool) -> &'static str {
+        match published.check(&self.tools.catalogue, tool.name()) {
+            Ok(()) => "as it is",
+            Err(Unpublished::Absent) => "no",
+            Err(Unpublished::Differs) => "otherwise",
+            Err(Unpublished::Unreadable) => "unreadable",
+        }
     }
 
     fn columns(&self, tool: &Tool) -> [String; 7] {
@@ -106,7 +156,7 @@ impl Listed<'_> {
             Some(probe) => format!("probe {probe}"),
             None => word(&manifest.recovery),
         };
-        let state = match (self.frozen(tool), self.pins) {
+        let state = match (self.frozen(tool), &self.tools.pins) {
             (Some(_), _) => "frozen",
             (None, Some(_)) => "pinned",
             (None, None) => "not pinned",

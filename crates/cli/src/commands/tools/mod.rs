@@ -3,6 +3,7 @@
 
 mod list;
 mod pin;
+mod publish;
 mod trial;
 mod under_test;
 
@@ -13,12 +14,13 @@ use crate::session::Session;
 
 pub(crate) use under_test::{Arguments as UnderTest, COMMAND as UNDER_TEST, run as under_test};
 
-/// List tools, pin them, and test what they declare
+/// List tools, pin and publish them, and test what they declare
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   gesta tools list
   gesta tools pin
+  gesta tools publish
   gesta tools test orders.read --args '{\"order\":1042}'")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -49,6 +51,18 @@ Examples:
   gesta tools pin
   gesta tools pin --offline")]
     Pin(pin::Arguments),
+    /// Make the tools as they are the only ones that any worker may call
+    #[command(after_help = "\
+The registry then names this catalogue, signed with the owner's key, and it binds every worker of
+the store, whatever its own configuration says: a tool that is not in it is refused
+(`unknown_tool`), and one that a worker has otherwise is frozen (`tool_frozen`) until the worker
+has it as it was published, or it is published again. Nothing published binds nobody.
+
+Examples:
+  gesta tools publish --dry-run
+  gesta tools publish
+  gesta tools publish --json | jq -r .digest")]
+    Publish(publish::Arguments),
     Test(trial::Arguments),
 }
 
@@ -56,6 +70,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     match &arguments.command {
         Command::List(arguments) => list::run(session, arguments),
         Command::Pin(arguments) => pin::run(session, arguments),
+        Command::Publish(arguments) => publish::run(session, arguments),
         Command::Test(arguments) => trial::run(session, arguments),
     }
 }

@@ -158,7 +158,7 @@ impl Of<'_> {
     }
 }
 
-fn document(change: &PinProblem) -> Value {
+pub(super) fn document(change: &PinProblem) -> Value {
     match change {
         PinProblem::Missing { tool, found } => {
             json!({ "tool": tool, "what": "new", "found": found })
