@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
 const PAGE: usize = 512;
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let (trajectory, stored) = session.wait(reference::entry(&store, &arguments.entry))?;
     // The whole chain is folded: a receipt that stands in no legal chain is worth nothing.
     session.wait(Chain::load(Arc::clone(&store), trajectory))?;

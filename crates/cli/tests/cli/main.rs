@@ -37,11 +37,14 @@ mod jobs;
 mod keys;
 mod log;
 mod mcp;
+mod misbehaving;
 mod payments;
 mod policy;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod quarantine;
+#[cfg(unix)]
+mod read_only;
 mod receipt;
 mod recovery;
 mod replay;
