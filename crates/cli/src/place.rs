@@ -119,14 +119,32 @@ impl Place {
 
     /// Opens a store that was made before.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>> {
+        self.check_there()?;
+        self.make().await
+    }
+
+    /// Opens a store of which nothing is asked but what it holds: a file that cannot be written will do.
+    pub(crate) async fn open_to_read(&self) -> Result<Arc<dyn Store>> {
+        self.check_there()?;
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => {
+                use gesta_store::sqlite::{Options, SqliteStore};
+                let options = Options { readers: threads(), ..Options::default() };
+                Ok(archive::over(Arc::new(SqliteStore::open_to_read(path, options)?)))
+            }
+            _ => self.make().await,
+        }
+    }
+
+    fn check_there(&self) -> Result<(), Problem> {
         if let Self::Sqlite(path) = self
             && !path.exists()
         {
             return Err(Problem::new(format!("there is no store `{self}`"))
-                .hint("`gesta init` makes one; `--store` names another")
-                .into());
+                .hint("`gesta init` makes one; `--store` names another"));
         }
-        self.make().await
+        Ok(())
     }
 
     /// Opens a store, or makes it; what is archived is read from its bundles.

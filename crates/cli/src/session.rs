@@ -98,6 +98,14 @@ impl Session {
         Ok(store)
     }
 
+    /// The store, opened for a command that changes nothing.
+    pub(crate) fn store_to_read(&self) -> Result<Arc<dyn Store>> {
+        let place = self.place()?;
+        let store = self.wait(place.open_to_read())?;
+        tracing::debug!(%place, "opened the store");
+        Ok(store)
+    }
+
     /// Where the data keys of a store's sensitive values are.
     pub(crate) fn data_keys(&self) -> Result<Arc<dyn DataKeys>> {
         let place = self.place()?;

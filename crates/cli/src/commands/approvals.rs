@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let trajectory = match &arguments.trajectory {
         Some(text) => Some(session.wait(reference::trajectory(&store, text))?),
         None => None,

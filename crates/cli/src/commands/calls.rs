@@ -144,7 +144,7 @@ struct Call {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let mut listing = Listing { after: None, status: None };
     let mut code = 0;
     loop {

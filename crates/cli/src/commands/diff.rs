@@ -102,7 +102,7 @@ struct Difference {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let mut chains = Vec::new();
     for text in [&arguments.one, &arguments.other] {
         let trajectory = session.wait(reference::trajectory(&store, text))?;

@@ -83,7 +83,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             .hint("`--force` replaces it")
             .into());
     }
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let asked = asked(session, &store, arguments)?;
     let wanted = Wanted {
         follow: !arguments.only,

@@ -77,7 +77,7 @@ struct Row {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let rows = session.wait(read(&store, arguments))?;
     if session.out.is_json() {
         for row in &rows {

@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     match &arguments.trajectory {
         None => list(session, &store)?,
         Some(text) => {

@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     if arguments.retry {
         let count = session.wait(store.retry_notices())?;
         if session.out.is_json() {

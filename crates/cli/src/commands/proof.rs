@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let Arguments { entry, since, witnessed, output } = arguments;
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let prover = Prover::new(&*store, seal::pick(session, &store, *witnessed)?)?;
     if let Some(since) = since {
         let size = prover.checkpoint.size;

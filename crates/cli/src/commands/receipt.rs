@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
 const PAGE: usize = 512;
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let named = arguments.entry.as_str();
     let whole = !named.contains([':', '/']) && Digest::from_hex(named).is_none();
     let mut out = Out { arguments, whole, keys: BTreeMap::new(), shown: 0 };

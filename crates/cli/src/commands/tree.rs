@@ -147,7 +147,7 @@ impl From {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let trajectory = session.wait(reference::trajectory(&store, &arguments.trajectory))?;
     session.wait(reference::is_job(&store, trajectory))?;
     let branches = session.wait(branches(&store, trajectory))?;

@@ -59,7 +59,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             .into());
     }
     let trust = Session::trust(arguments.trust.as_deref())?.keyring()?;
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let mut asked = Vec::new();
     for text in &arguments.trajectories {
         asked.push(session.wait(reference::trajectory(&store, text))?);

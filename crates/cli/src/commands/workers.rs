@@ -26,7 +26,7 @@ Examples:
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(session: &mut Session, _arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let rows = session.wait(store.workers())?;
     if session.out.is_json() {
         for row in &rows {

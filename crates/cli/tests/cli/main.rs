@@ -39,12 +39,15 @@ mod jobs;
 mod keys;
 mod log;
 mod mcp;
+mod misbehaving;
 mod payments;
 mod policy;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod published;
 mod quarantine;
+#[cfg(unix)]
+mod read_only;
 mod rebound;
 mod receipt;
 mod recovery;

@@ -65,10 +65,24 @@ impl World {
     pub(crate) fn command(&self) -> Command {
         command(self.directory.path())
     }
+
+    /// A copy of the binary, not yet run.
+    pub(crate) fn command_of(&self, program: &Path) -> Command {
+        command_of(program, self.directory.path())
+    }
+
+    /// What a command comes to.
+    pub(crate) fn ran(&self, command: &mut Command) -> Ran {
+        Ran::new(&command.output().unwrap(), self.directory.path())
+    }
 }
 
 fn command(directory: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gesta"));
+    command_of(Path::new(env!("CARGO_BIN_EXE_gesta")), directory)
+}
+
+fn command_of(program: &Path, directory: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(directory).stdin(Stdio::null()).env("COLUMNS", "100");
     for variable in ["GESTA_STORE", "GESTA_STORE_CA", "NO_COLOR", "CLICOLOR_FORCE", "RUST_LOG"] {
         command.env_remove(variable);

@@ -30,6 +30,10 @@ pub struct CallStyle {
     pub padding: usize,
     /// Leave the world as it is.
     pub quiet: bool,
+    /// What may be tried again sometimes says when.
+    pub rests: bool,
+    /// What the writs allow in all.
+    pub budget: Budget,
 }
 
 impl Cast {
@@ -54,7 +58,7 @@ impl Cast {
         }
     }
 
-    /// What every delegation hands on: all that there is.
+    /// What every delegation hands on: all that there is, unless the child's writ says how much.
     pub(super) fn task(state: &State) -> Result<Task, SampleError> {
         let (_, writ) = state.writ().ok_or(SampleError::NothingTo(Act::Delegate))?;
         Ok(Task {
@@ -67,6 +71,11 @@ impl Cast {
             principal: writ.principal.clone(),
             tools: writ.tools.clone(),
         })
+    }
+
+    /// What a child gets of a limited budget: what two calls cost.
+    pub(super) fn childs(budget: &Budget) -> Budget {
+        budget.where_limited(CALL_COST.plus(CALL_COST))
     }
 
     pub(super) fn decision(
@@ -307,7 +316,7 @@ impl Cast {
         state: &State,
         step: &StepId,
         failed: Failed,
-        now: UnixMs,
+        (now, dice): (UnixMs, &mut Dice),
     ) -> Result<Body, SampleError> {
         use crate::document::Certainty::{DidNotHappen, Happened, Unknown};
         let opened = Self::opened(state, step, Act::Fail(failed))?;
@@ -333,7 +342,10 @@ impl Cast {
             outcome,
             output: None,
             receipt: self.receipt(state, step, Some(opened.permit), result, cost, now)?,
-            retry_at: None,
+            retry_at: match outcome {
+                Outcome::RetryableFailure => self.rest(now, dice),
+                _ => None,
+            },
             started: Some(opened.started),
             step: step.clone(),
         })))
@@ -365,16 +377,25 @@ impl Cast {
         })))
     }
 
+    /// When something is to be tried again, if this cast says so and not at once.
+    fn rest(&self, now: UnixMs, dice: &mut Dice) -> Option<UnixMs> {
+        (self.style.rests && dice.below(2) == 0).then(|| now.plus(dice.below(2_000)))
+    }
+
     pub(super) fn rejection(
         &self,
         state: &State,
         step: &StepId,
         now: UnixMs,
+        dice: &mut Dice,
     ) -> Result<Body, SampleError> {
-        let reason = match state.step(step).map(|step| &step.status) {
-            Some(Status::Denied { .. }) => Reason::ApprovalDenied,
-            Some(Status::Pending(_)) => Reason::ApprovalExpired,
-            _ => Reason::PolicyDenied,
+        let (reason, retry_at) = match state.step(step).map(|step| &step.status) {
+            Some(Status::Denied { .. }) => (Reason::ApprovalDenied, None),
+            Some(Status::Pending(_)) => (Reason::ApprovalExpired, None),
+            _ => match self.rest(now, dice) {
+                Some(at) => (Reason::ToolFrozen, Some(at)),
+                None => (Reason::PolicyDenied, None),
+            },
         };
         let result = ReceiptResult::Refused { reason };
         let proposal = self.proposes(state, step)?;
@@ -382,7 +403,7 @@ impl Cast {
             decision: self.decision(state, &proposal, Verdict::Deny, Some(reason), now)?,
             proposal,
             receipt: self.receipt(state, step, None, result, Amounts::default(), now)?,
-            retry_at: None,
+            retry_at,
         })))
     }
 

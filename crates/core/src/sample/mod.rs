@@ -3,7 +3,7 @@
 //! The demo, the vectors, the benches and the tests of every crate write their histories with this.
 //! It has no part in the path of a call: nothing here decides anything.
 
-use crate::amounts::{Amounts, Budget};
+use crate::amounts::Amounts;
 use crate::body::{Mandate, Plan, PlanStep, Purpose, Root, StepKind};
 use crate::content::Content;
 use crate::digest::{Digest, Seed};
@@ -20,10 +20,12 @@ use crate::writ::{Effect, ToolPattern, Writ};
 
 mod calls;
 mod dice;
+mod history;
 mod others;
 
 pub use calls::CallStyle;
 pub use dice::Dice;
+pub use history::History;
 
 /// Why a sample could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -114,7 +116,7 @@ impl Cast {
     /// A standing writ: everything, but unable to root anything.
     pub fn standing_writ(&self) -> Result<Signed<Writ>, SampleError> {
         let writ = Writ {
-            budget: Budget::default(),
+            budget: self.style.budget,
             depth: 8,
             effect: Effect::Irreversible,
             guardians: false,
@@ -218,8 +220,21 @@ impl Cast {
         Ok(())
     }
 
-    /// Adds `length` entries at random, whatever is offered. Ends are left out unless nothing else is
-    /// offered, so that histories grow long.
+    /// Whether what this act sets aside still fits the writ. What it is offered for stands; only the
+    /// amount is refused.
+    pub fn affords(state: &State, act: Act) -> bool {
+        let Some((_, writ)) = state.writ() else { return true };
+        let more = match act {
+            Act::Start => CALL_COST,
+            Act::Delegate => Self::childs(&writ.budget).carved(),
+            _ => return true,
+        };
+        let used = state.spent().plus(state.reserved()).plus(more);
+        writ.budget.exceeded_by(&used).is_none()
+    }
+
+    /// Adds `length` entries at random, whatever is offered and can be paid for. Ends are left out unless
+    /// nothing else is offered, so that histories grow long.
     pub fn wander(
         &self,
         admission: &mut Admission,
@@ -236,7 +251,9 @@ impl Cast {
                     Act::Complete | Act::EndFailed | Act::EndCancelled | Act::RequestCancel
                 )
             };
-            let going: Vec<&Offer> = offers.iter().filter(|offer| !ends(offer)).collect();
+            let paid = |offer: &&Offer| Self::affords(admission.state(), offer.act);
+            let going: Vec<&Offer> =
+                offers.iter().filter(|offer| !ends(offer)).filter(paid).collect();
             let Some(offer) = dice.pick(&going).copied().or_else(|| offers.first()) else {
                 return Ok(());
             };

@@ -53,9 +53,9 @@ impl Cast {
             Act::CommitComputed | Act::CommitSkipped | Act::CommitWoken | Act::CommitRecorded => {
                 self.commit_effectless(state, step, offer.act)
             }
-            Act::Fail(failed) => self.failure(state, step, failed, now),
+            Act::Fail(failed) => self.failure(state, step, failed, (now, dice)),
             Act::FailUnstarted => self.failure_unstarted(state, step, now),
-            Act::Reject => self.rejection(state, step, now),
+            Act::Reject => self.rejection(state, step, now, dice),
             Act::Escalate => self.pending_approval(state, step, now),
             Act::Approve => self.approval(state, step, now, dice),
             Act::Doubt => Self::in_doubt(state, step),
@@ -285,6 +285,7 @@ impl Cast {
         let child = TrajectoryId::of_child(state.trajectory(), step, generation);
         let (id, writ) = state.writ().ok_or_else(nothing)?;
         let narrowed = crate::writ::Writ {
+            budget: Self::childs(&writ.budget),
             depth: writ.depth.saturating_sub(1),
             key: self.agent.id(),
             parent: Some(id),

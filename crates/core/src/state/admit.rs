@@ -248,12 +248,14 @@ impl State {
         })
     }
 
-    /// When something changes by itself. What may not begin any more wakes nobody.
+    /// When something changes by itself. What may not begin any more wakes nobody, and neither does what
+    /// a person must confirm first.
     fn wakes_at(&self) -> Option<UnixMs> {
         let next = if self.stopping() { self.next_undo() } else { None };
         let over = |id: &StepId| {
             let rests = self.step(id).is_some_and(Step::rests);
-            self.stopping() && rests && next.as_ref() != Some(id)
+            let begins = !self.stopping() || next.as_ref() == Some(id);
+            rests && (!begins || self.unconfirmed.contains_key(id))
         };
         self.timers.iter().find(|(_, id)| !over(id)).map(|(at, _)| *at)
     }
@@ -300,7 +302,9 @@ impl State {
                     !rests && self.check_idle(&undo).is_ok()
                 });
         }
-        let may_begin = self.idle.size() > self.unconfirmed.size() + self.resting;
+        // What rests and waits for a person too is kept back once.
+        let both = self.unconfirmed.keys().filter(|id| self.step(id).is_some_and(Step::rests));
+        let may_begin = self.idle.size() + both.count() > self.unconfirmed.size() + self.resting;
         self.may_complete().is_ok() || may_begin && !self.quiet
     }
 

@@ -244,8 +244,10 @@ impl State {
             // Held, not refused: it stands where it stood, and is proposed again.
             step.retry_at = Some(retry_at);
         } else if let Status::Unknown { refused, .. } = &mut step.status {
-            // The doubt stays: refusing to find out does not make it undone.
+            // The doubt stays: refusing to find out does not make it undone. Nor does it rest any more:
+            // somebody is to say so.
             *refused = true;
+            step.retry_at = None;
         } else {
             step.frozen.get_or_insert_with(|| frozen(proposal, proposal_id));
             step.row = Some(RunRow::new(id, &step, RowOutcome::Rejected).digest()?);

@@ -115,6 +115,11 @@ impl State {
         self.unconfirmed.remove_mut(id);
         let abandoned: Vec<StepId> = below(&self.idle, id).cloned().collect();
         for step in abandoned {
+            // It is not tried again, so its time wakes nobody.
+            let mut rested = self.step_or_fresh(&step);
+            if rested.retry_at.take().is_some() {
+                self.put(&step, rested);
+            }
             self.idle.remove_mut(&step);
             self.unconfirmed.remove_mut(&step);
         }

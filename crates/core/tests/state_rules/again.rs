@@ -1,7 +1,7 @@
 //! Sending the same effect again: what a second send may say, when it may be sent, and what the death
 //! of a worker settles.
 
-use gesta_core::body::Attempt;
+use gesta_core::body::{Attempt, StepKind};
 use gesta_core::document::{Certainty, Outcome, Recovery};
 use gesta_core::entry::Body;
 use gesta_core::state::{Act, Failed, Status, Why};
@@ -9,7 +9,9 @@ use gesta_core::time::UnixMs;
 use gesta_core::writ::Effect;
 
 use crate::edit;
-use crate::scene::{NOTHING, Scene, step};
+use crate::scene::{NOTHING, Node, Scene, step};
+
+use StepKind::{Call, Loop, Wait};
 
 /// A call that was sent twice: the first time nobody knows what became of it.
 fn sent_twice() -> Scene {
@@ -67,6 +69,35 @@ fn a_failure_may_say_when_to_try_again_and_is_obeyed() {
         scene.opens("charge");
         assert_eq!(scene.step("charge").retry_at, None);
     }
+}
+
+/// Else nobody would be woken to say that it is in doubt.
+#[test]
+fn what_may_not_be_sent_again_rests_no_more() {
+    let mut scene = Scene::session().calling(Effect::External, Recovery::KeyedConcurrent);
+    scene.opens("charge");
+    scene.adds(retry_at(&scene, Failed::RetryableUnknown, scene.now.plus(500)));
+    scene.later(500);
+    scene.does(Act::Reject, "charge");
+    assert_eq!(scene.step("charge").retry_at, None);
+    assert!(scene.state().summary().unwrap().runnable);
+    scene.does(Act::Doubt, "charge");
+}
+
+#[test]
+fn what_rests_below_a_loop_that_has_ended_wakes_nobody() {
+    let nodes: &[Node<'_>] = &[("agent", Loop, &[]), ("pause", Wait, &[]), ("mail", Call, &[])];
+    let mut scene = Scene::job(nodes);
+    scene.opens("agent/charge");
+    let body = scene.body(Act::Fail(Failed::RetryableDidNotHappen), "agent/charge");
+    let until = scene.now.plus(500);
+    scene.adds(edit::failure(&scene.cast, body, |failure| failure.retry_at = Some(until)));
+    scene.does(Act::CommitComputed, "agent");
+    scene.does(Act::Wait, "pause");
+    assert!(scene.state().summary().unwrap().runnable, "`mail` may begin");
+    scene.does(Act::Escalate, "mail");
+    let parked = scene.state().summary().unwrap();
+    assert!(!parked.runnable && parked.wake_at > Some(until), "{parked:?}");
 }
 
 #[test]

@@ -1,16 +1,18 @@
 //! Agreeing with the world: what verifiers found, what a person confirms, checkpoints.
 
-use gesta_core::body::{Check, CheckVerdict, Checkpoint, Confirmation, ConfirmationMode};
+use gesta_core::body::{Check, CheckVerdict, Checkpoint, Confirmation, ConfirmationMode, StepKind};
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::entry::Body;
 use gesta_core::json::Canon;
-use gesta_core::state::{Act, Why};
+use gesta_core::state::{Act, Failed, Why};
 use gesta_core::world::ResourceRef;
 
+use crate::edit;
 use crate::scene::{Scene, by_worker, nowhere, step};
 
 use CheckVerdict::{Mismatch, Ok as Agrees, Unknown};
 use ConfirmationMode::{Human, Strict, Warn};
+use StepKind::Call;
 
 fn found(mode: ConfirmationMode, verdicts: &[CheckVerdict]) -> Body {
     let check = |verdict: &CheckVerdict| Check {
@@ -133,4 +135,23 @@ fn a_checkpoint_holds_the_worlds_digest() {
     }
     let world = scene.state().world().digest();
     scene.adds(Body::Checkpoint(Box::new(Checkpoint { world })));
+}
+
+/// A step that rests and that a person must confirm keeps no other step back, and wakes nobody when its
+/// time has come.
+#[test]
+fn what_rests_and_waits_for_a_person_is_kept_back_once() {
+    let mut scene = Scene::job(&[("charge", Call, &[]), ("fetch", Call, &[])]);
+    scene.opens("charge");
+    let body = scene.body(Act::Fail(Failed::RetryableDidNotHappen), "charge");
+    let until = scene.now.plus(500);
+    scene.adds(edit::failure(&scene.cast, body, |failure| failure.retry_at = Some(until)));
+    let entry = scene.adds(found(Human, &[Mismatch]));
+    assert!(scene.state().summary().unwrap().runnable, "`fetch` may begin");
+
+    scene.calls("fetch");
+    let parked = scene.state().summary().unwrap();
+    assert_eq!((parked.runnable, parked.wake_at), (false, None));
+    scene.adds(confirms("charge", entry));
+    assert_eq!(scene.state().summary().unwrap().wake_at, Some(until));
 }

@@ -37,7 +37,7 @@ use gesta_core::json;
 use gesta_core::projection::{Admitted, ParkedOn, Projection, Status};
 use gesta_core::signed::Signed;
 use gesta_core::time::{Day, UnixMs};
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 pub use self::archive::compact;
 pub use self::copy::{check, copy};
@@ -141,14 +141,39 @@ impl SqliteStore {
     /// to date; a crash in between leaves the old schema or the new one.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        let place = path.display().to_string();
-        let no_thread = |error: std::io::Error| StoreError::Refused {
-            why: format!("no thread can be started: {error}"),
-        };
         let writing = open::for_writing(path, &options)?;
         let reading = (0..options.readers.max(1))
             .map(|_| open::for_reading(path, &options))
             .collect::<Result<_, _>>()?;
+        Self::over(path, writing, reading, options)
+    }
+
+    /// Opens a file of which nothing is asked but what it holds. One that cannot be written is read as it is,
+    /// and every write is refused; otherwise as [`Self::open`].
+    pub fn open_to_read(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        match Self::open(path, options.clone()) {
+            Err(StoreError::ReadOnly { .. }) => {
+                let writing = open::without_writing(path, &options)?;
+                let reading = (0..options.readers.max(1))
+                    .map(|_| open::without_writing(path, &options))
+                    .collect::<Result<_, _>>()?;
+                Self::over(path, writing, reading, options)
+            }
+            opened => opened,
+        }
+    }
+
+    fn over(
+        path: &Path,
+        writing: Connection,
+        reading: Vec<Connection>,
+        options: Options,
+    ) -> Result<Self, StoreError> {
+        let place = path.display().to_string();
+        let no_thread = |error: std::io::Error| StoreError::Refused {
+            why: format!("no thread can be started: {error}"),
+        };
         Ok(Self {
             readers: Readers::start(reading, place.clone()).map_err(no_thread)?,
             writer: Writer::start(writing, place, options.busy_timeout).map_err(no_thread)?,

@@ -93,6 +93,69 @@ pub(super) fn for_reading(path: &Path, options: &Options) -> Result<Connection, 
     connect(path, flags, options).map_err(|error| store_error(&path.display().to_string(), &error))
 }
 
+/// A connection that reads a file which cannot be written, if that can be done without writing beside it. What
+/// has no log beside it is nobody's to write now: it is read as it stands.
+pub(super) fn without_writing(path: &Path, options: &Options) -> Result<Connection, StoreError> {
+    let place = path.display().to_string();
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = |path: &Path, flags| {
+        let db = connect(path, flags, options)?;
+        version(&db, options).map(|found| (db, found))
+    };
+    let refused = |why: String| StoreError::ReadOnly { place: place.clone(), why };
+    let (db, found) = match opened(path, flags) {
+        Ok(opened) => opened,
+        Err(error) if !needs_to_write(&error) => return Err(store_error(&place, &error)),
+        Err(_) if has_log(path) => {
+            return Err(refused(format!(
+                "what was written last is in `{place}-wal`, which cannot be read without writing beside it; \
+                 copy both files to where they can be written, and read them there"
+            )));
+        }
+        Err(error) => {
+            let uri = as_it_stands(path).ok_or_else(|| store_error(&place, &error))?;
+            opened(Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
+                .map_err(|error| store_error(&place, &error))?
+        }
+    };
+    known_version(&db, &place)?;
+    let (done, known) = (check_version(&place, found)?, MIGRATIONS.len());
+    if done < known {
+        return Err(refused(format!(
+            "it has schema version {done} and is to be brought to {known} before it is read; copy it to where \
+             it can be written, and read it there"
+        )));
+    }
+    Ok(db)
+}
+
+/// Whether a file could not be read because something would have to be written beside it.
+fn needs_to_write(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+}
+
+/// Whether there is something in the log beside a file.
+fn has_log(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+/// The name by which SQLite reads a file without looking for a log beside it, or locking it.
+fn as_it_stands(path: &Path) -> Option<String> {
+    let mut uri = String::from("file:");
+    for character in path.to_str()?.chars() {
+        match character {
+            '%' => uri.push_str("%25"),
+            '?' => uri.push_str("%3f"),
+            '#' => uri.push_str("%23"),
+            other => uri.push(other),
+        }
+    }
+    uri.push_str("?immutable=1");
+    Some(uri)
+}
+
 fn connect(path: &Path, flags: OpenFlags, options: &Options) -> rusqlite::Result<Connection> {
     let db = Connection::open_with_flags(path, flags)?;
     db.busy_timeout(options.busy_timeout)?;

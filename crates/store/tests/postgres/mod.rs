@@ -5,6 +5,7 @@ mod claims;
 mod clocks;
 mod cluster;
 mod crash;
+mod older;
 mod races;
 mod server;
 

@@ -3,6 +3,7 @@
 mod clocks;
 mod faults;
 mod file;
+mod older;
 
 use std::path::Path;
 use std::sync::Arc;

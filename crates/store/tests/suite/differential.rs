@@ -1,13 +1,14 @@
 //! The same history on two stores: every answer must be the same, and so must every row and byte in
 //! the end. The history is drawn from a seed; memory is the model.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gesta_core::amounts::{Amounts, Budget};
 use gesta_core::digest::{Digest, WritId};
-use gesta_core::ids::WorkerId;
-use gesta_core::projection::{Admitted, Status};
-use gesta_core::sample::Dice;
+use gesta_core::ids::{TrajectoryId, WorkerId};
+use gesta_core::projection::{Admitted, ParkedOn, Status};
+use gesta_core::sample::{self, Dice};
 use gesta_core::time::{Day, UnixMs};
 use gesta_store::memory::MemoryStore;
 use gesta_store::{
@@ -19,6 +20,9 @@ use super::{Job, Subject, Time, report, worker};
 const SEEDS: u64 = 4;
 const ACTS: u64 = 400;
 const WORKERS: [&str; 3] = ["ada", "ben", "cleo"];
+
+/// How many trajectories of every kind.
+const WANDERERS: usize = 40;
 
 /// Longer than any test runs. Nothing here depends on the stores' clocks.
 const LONG_MS: u64 = 600_000;
@@ -52,6 +56,10 @@ struct History<'a> {
     memories: Vec<Job>,
     sent: Vec<Arc<Admitted>>,
     names: usize,
+    /// Trajectories of every kind, whose steps come to wait for everything that steps wait for.
+    wanderers: Vec<sample::History>,
+    /// What steps were seen to wait for.
+    parked_on: BTreeSet<ParkedOn>,
 }
 
 /// Not everyone has every tool.
@@ -88,11 +96,13 @@ impl<'a> History<'a> {
             memories,
             sent,
             names: 0,
+            wanderers: Vec::new(),
+            parked_on: BTreeSet::new(),
         }
     }
 
     async fn act(&mut self) {
-        match self.dice.below(16) {
+        match self.dice.below(20) {
             0 | 1 => self.begin().await,
             2..=6 => self.grow().await,
             7 => self.append_late().await,
@@ -105,6 +115,7 @@ impl<'a> History<'a> {
             13 => self.reproject().await,
             14 if self.dice.below(2) == 0 => self.ration().await,
             14 => self.draw().await,
+            15..=18 => self.wander().await,
             _ => self.keep_contents().await,
         }
     }
@@ -168,6 +179,35 @@ impl<'a> History<'a> {
             7 => Some(job.signals(&[&self.name(), &self.name(), &self.name()])),
             _ => Some(job.signal(&self.name())),
         }
+    }
+
+    /// A trajectory begins or goes on, by one entry or a few in one append; then every row of what is
+    /// parked is compared.
+    async fn wander(&mut self) {
+        let begun = self.wanderers.len();
+        if begun == 0 || (begun < WANDERERS && self.dice.below(4) == 0) {
+            let mut bytes = [0xee; 16];
+            bytes[0] = u8::try_from(begun * 41 % 251).unwrap();
+            let id = TrajectoryId::from_bytes(bytes);
+            let dice = Dice::new(self.dice.roll());
+            let mut wanderer = sample::History::begin(id, dice).unwrap();
+            if let Some(source) = wanderer.source.take() {
+                self.append(Arc::new(source)).await;
+            }
+            self.wanderers.push(wanderer);
+        }
+        let which = usize::try_from(self.dice.below(self.wanderers.len() as u64)).unwrap();
+        let entries = usize::try_from(1 + self.dice.below(4)).unwrap();
+        let wanderer = &mut self.wanderers[which];
+        wanderer.wander(entries).unwrap();
+        if self.dice.below(12) == 0 {
+            wanderer.cancel().unwrap();
+        }
+        let Some(admitted) = wanderer.take() else { return };
+        self.append(Arc::new(admitted)).await;
+        let listing = ParkedListing::default();
+        let rows = both!(self, store => store.parked(&listing, usize::MAX)).unwrap();
+        self.parked_on.extend(rows.iter().map(|row| row.parked.on));
     }
 
     async fn append_late(&mut self) {
@@ -258,7 +298,21 @@ impl<'a> History<'a> {
 
     async fn compare_everything(&mut self) {
         let rows = both!(self, store => store.list(&Listing::default(), usize::MAX)).unwrap();
-        assert_eq!(rows.len(), self.jobs.len());
+        let expected: Vec<ParkedOn> = ParkedOn::ALL.to_vec();
+        assert_eq!(Vec::from_iter(self.parked_on.clone()), expected, "the history was too tame");
+        let branches = rows.len() - self.jobs.len() - self.wanderers.len();
+        assert!(branches > 3, "{branches} branches");
+        for wanderer in &self.wanderers {
+            let (id, state) = (wanderer.base.trajectory(), &wanderer.base);
+            let row = rows.iter().find(|row| row.trajectory == id).unwrap();
+            assert_eq!(Some(&row.summary), state.summary().as_ref());
+            both!(self, store => store.entries(id, 0, usize::MAX)).unwrap();
+            let listing = ParkedListing { trajectory: Some(id), ..ParkedListing::default() };
+            let parked = both!(self, store => store.parked(&listing, usize::MAX)).unwrap();
+            let mut folded: Vec<_> = state.parked().collect();
+            folded.sort_by(|one, other| one.step.cmp(&other.step));
+            assert_eq!(parked.into_iter().map(|row| row.parked).collect::<Vec<_>>(), folded);
+        }
         for job in &self.jobs {
             let row = rows.iter().find(|row| row.trajectory == job.id()).unwrap();
             assert_eq!(Some(&row.summary), job.state.summary().as_ref());

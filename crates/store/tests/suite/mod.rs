@@ -11,6 +11,8 @@ mod epochs;
 mod leases;
 mod log;
 mod mending;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod older;
 mod projections;
 mod queues;
 
@@ -37,6 +39,8 @@ pub(crate) use epochs::*;
 pub(crate) use leases::*;
 pub(crate) use log::*;
 pub(crate) use mending::*;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) use older::{Has, fill, goes_on};
 pub(crate) use projections::*;
 pub(crate) use queues::*;
 
