@@ -36,7 +36,7 @@ impl History {
         if dice.below(3) == 0 {
             cast.style.budget = Budget {
                 calls: Some(CALL_COST.calls * (2 + dice.below(8))),
-                money_micros: (dice.below(2) == 0).then(|| CALL_COST.money_micros * 6),
+                money_micros: (dice.below(2) == 0).then_some(CALL_COST.money_micros * 6),
                 ..Budget::default()
             };
         }
