@@ -31,6 +31,7 @@ pub(super) fn compare(
         if let Some(beginning) = beginnings.get(&one.trajectory).filter(|_| one.entries > 0) {
             compared.source(one, beginning);
             compared.parent(one, beginning);
+            compared.carved(one, beginning);
             for taken in &one.taken_over {
                 compared.taken_over(one, beginning, taken);
             }
@@ -132,6 +133,19 @@ impl Comparing<'_> {
             None => format!("{} does not have the delegation it names", by.trajectory),
         };
         self.refuse(child, Class::Tampered, "delegation", None, what);
+    }
+
+    /// Anything: what it may do was not taken out of what another trajectory may, without that one's word.
+    fn carved(&mut self, one: &Examined, beginning: &Beginning) {
+        let Some(of) = beginning.uncarved else { return };
+        let delegates = |other: &&Examined| {
+            other.delegations.iter().any(|delegated| delegated.child == one.trajectory)
+        };
+        if self.by_id.get(&of).is_some_and(delegates) {
+            return; // told there, as a delegation that did not begin it
+        }
+        let what = format!("a writ above its own roots {of}, which has not delegated to it");
+        self.refuse(one, Class::Tampered, "delegation", None, what);
     }
 
     /// A parent: if the child is here, it was begun by this delegation. One that has not begun yet is

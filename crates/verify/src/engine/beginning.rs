@@ -36,6 +36,8 @@ pub(super) struct Beginning {
     pub(super) registry: Option<RegistryHead>,
     /// The writ that roots the trajectory.
     pub(super) writ: Option<WritId>,
+    /// The trajectory that a writ above that one roots, if it does not say that it delegated.
+    pub(super) uncarved: Option<TrajectoryId>,
 }
 
 impl Beginning {
@@ -46,7 +48,13 @@ impl Beginning {
             first = Entry::from_bytes(bytes).ok();
             ControlFlow::Break(())
         });
-        let nothing = Self { as_: Begins::Alone, delegated_by: None, registry: None, writ: None };
+        let nothing = Self {
+            as_: Begins::Alone,
+            delegated_by: None,
+            registry: None,
+            writ: None,
+            uncarved: None,
+        };
         let Some(first) = first.filter(|_| read.is_ok()) else { return nothing };
         match &first.payload().body {
             Body::Root(root) => match &root.purpose {
@@ -71,6 +79,7 @@ impl Beginning {
             delegated_by: mandate.delegated_by.clone(),
             registry: mandate.registry.clone(),
             writ: mandate.writs.last().map(|writ| writ.id()),
+            uncarved: uncarved(mandate),
         }
     }
 
@@ -85,6 +94,16 @@ impl Beginning {
         };
         source.into_iter().flatten().chain(delegation)
     }
+}
+
+/// A writ that roots a trajectory is that trajectory's to carve from: what begins below it was handed it by its
+/// `delegation`.
+fn uncarved(mandate: &Mandate) -> Option<TrajectoryId> {
+    let (_, above) = mandate.writs.split_last()?;
+    let bound = above.iter().rev().find_map(|writ| writ.doc().trajectory)?;
+    let carves = above.last().and_then(|writ| writ.doc().trajectory);
+    let by = mandate.delegated_by.as_ref().map(|by| by.trajectory);
+    (carves.is_none() || carves != by).then_some(bound)
 }
 
 /// The trajectories above a branch, its source first. One that descends from itself is refused elsewhere.

@@ -114,6 +114,21 @@ fn a_part_is_incomplete_unless_it_is_meant_to_be_one() {
     assert_eq!(report.not_checked.len(), 1);
 }
 
+/// Whoever holds the writ of one trajectory cannot begin another below it: nothing was carved out for that one.
+#[test]
+fn what_lives_on_anothers_writ_without_its_delegation_is_named() {
+    let mut scene = Scene::with(&scene::Twists { orphan: true, ..Default::default() });
+    let child = scene.child;
+    scene.chains.retain(|id, _| *id == child || *id == REGISTRY);
+    scene.blobs.clear();
+    let report = report(Pack::of(&scene).bytes());
+    let first = report.first().unwrap();
+    let found = (first.class, first.code, first.trajectory, first.seq);
+    assert_eq!(found, (Class::Tampered, "delegation", Some(child), Some(0)), "{report}");
+    let what = format!("a writ above its own roots {JOB}, which has not delegated to it");
+    assert_eq!(first.what, what);
+}
+
 #[test]
 fn without_signatures_nothing_is_called_sound() {
     let options = Options { signatures: false, ..Options::default() };
