@@ -210,12 +210,12 @@ impl Runner {
     /// Drives, and whatever ends it: calls under way are not dropped with it, but reported.
     async fn run(mut self) -> Result<Left, RunError> {
         match self.go_on().await {
-            Ok(Left::Lost) => self.lose().await,
+            Ok(Left::Lost) => Box::pin(self.lose()).await,
             Ok(left) => {
                 self.desk.standing.leave(&self.desk.shared, &self.chain).await;
                 Ok(left)
             }
-            Err(error) => self.lose().await.and(Err(error)),
+            Err(error) => Box::pin(self.lose()).await.and(Err(error)),
         }
     }
 

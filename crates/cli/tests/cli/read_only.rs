@@ -63,7 +63,7 @@ fn what_only_reads_needs_not_write() {
     open(&["export", "--all", "-o", "../out/expected"]).expect(0);
     let exported = fs::read(world.path("out/expected")).unwrap();
     let expected: Vec<String> =
-        READS.iter().map(|arguments| whole(open(arguments).expect(0))).collect();
+        READS.iter().map(|arguments| whole(&open(arguments).expect(0))).collect();
     assert!(!world.path("kept/s.db-wal").exists());
     let before = fs::read(&file).unwrap();
     for (file_mode, directory_mode) in [(0o444, 0o755), (0o444, 0o555), (0o666, 0o555)] {
@@ -71,7 +71,7 @@ fn what_only_reads_needs_not_write() {
         set_mode(&directory, directory_mode);
         for (arguments, expected) in READS.iter().zip(&expected) {
             let ran = gesta(&world, arguments).expect(0);
-            assert_eq!(&whole(ran), expected, "{arguments:?}");
+            assert_eq!(&whole(&ran), expected, "{arguments:?}");
         }
         let file = format!("../out/{file_mode:o}-{directory_mode:o}");
         gesta(&world, &["export", "--all", "-o", &file]).expect(0);
@@ -84,7 +84,7 @@ fn what_only_reads_needs_not_write() {
 }
 
 /// What it printed, but for how long it took.
-fn whole(ran: Ran) -> String {
+fn whole(ran: &Ran) -> String {
     ran.out.lines().filter(|line| !line.contains("verified in")).collect::<Vec<_>>().join("\n")
 }
 

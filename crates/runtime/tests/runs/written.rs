@@ -296,11 +296,11 @@ macro_rules! written_on_every_store {
         let started = Instant::now();
         let on_server = written($run(on_postgres(started).await, started).await).await;
         assert_eq!(Digest::of(&on_server), Digest::of(&in_memory), "PostgreSQL and memory differ");
-        sound_and_checked_in($name, in_memory);
+        sound_and_checked_in($name, &in_memory);
     }};
 }
 
-fn sound_and_checked_in(name: &str, bundle: Vec<u8>) {
+fn sound_and_checked_in(name: &str, bundle: &Vec<u8>) {
     let mut keys = Cast::new(1).trust_root().keys;
     keys.push(worker_trust());
     let trust = TrustRoot::new(keys);
@@ -308,7 +308,7 @@ fn sound_and_checked_in(name: &str, bundle: Vec<u8>) {
     let report = verify(&read, &trust.keyring().unwrap(), &Options::default());
     assert_eq!(report.verdict, Verdict::Sound, "{report}");
     assert!(
-        checked_in(name, &bundle, &trust) == bundle,
+        checked_in(name, bundle, &trust) == *bundle,
         "runs of this version write something else than `vectors/runs` has of it: what is released must \
          not change. `cargo xtask vectors` writes the vectors of a version that is not"
     );
