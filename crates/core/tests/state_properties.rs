@@ -212,7 +212,7 @@ fn is_whole(act: Act) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// What no longer fits the budget is refused for that alone, and can be refused by the Guardian.
+    /// What does not fit the budget is refused for that alone, and can be refused by the Guardian.
     #[test]
     fn what_is_offered_is_accepted(seed: u64, length in 0usize..60) {
         let History { cast, admission, now, mut dice, .. } = history(seed, length);

@@ -40,4 +40,6 @@ pub enum Sabotage {
     RefundUnknown,
     /// A worker takes whatever has something to do, whether it has the tools or not.
     IgnoreTools,
+    /// A fan-out leaves out the last item of its list.
+    LeaveOutItem,
 }

@@ -114,6 +114,8 @@ impl Turn<'_> {
             };
         };
         let Some((list, settled)) = self.list(node, &list, made) else { return Ok(()) };
+        #[cfg(feature = "sabotage")]
+        let list = self.without_the_last(list);
         // Once an item has failed, no other begins.
         let mut broken = draft.view().broken().map(|(step, _)| step.clone());
         broken = broken.filter(|step| !step.is_node() && step.node() == *node);
@@ -154,6 +156,14 @@ impl Turn<'_> {
             None if done == list.len() as u64 => self.gather(draft, node, done, made),
             None => Ok(()),
         }
+    }
+
+    #[cfg(feature = "sabotage")]
+    fn without_the_last(&self, list: Arc<Vec<Value>>) -> Arc<Vec<Value>> {
+        if self.desk.shared.options.sabotage != Some(crate::Sabotage::LeaveOutItem) {
+            return list;
+        }
+        Arc::new(list.split_last().map(|(_, kept)| kept.to_vec()).unwrap_or_default())
     }
 
     fn item(

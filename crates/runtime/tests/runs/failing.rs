@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use gesta_core::content::MAX_INLINE_BYTES;
+use gesta_core::document::Recovery;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::writ::Effect;
 use gesta_runtime::Left;
-use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError};
+use gesta_runtime::tools::{Catalogue, CatalogueBuilder, FunctionCall, FunctionError};
 use gesta_store::Store;
 use gesta_store::faulty::{Fault, FaultyStore};
 use serde_json::json;
@@ -32,9 +34,62 @@ steps:
 answer: "${steps.sum.result}"
 "#;
 
+/// And a step of every other way of recovering, some with results that are too large for an entry.
+const RECOVERED: &str = r"
+  - { id: copy, tool: copy, args: {} }
+  - { id: book, tool: book, args: {}, needs: [copy] }
+  - { id: order, tool: order, args: {} }
+  - { id: ship, tool: ship, args: {} }
+answer";
+
+/// Too much for an entry.
+fn large() -> serde_json::Value {
+    json!({ "all": "x".repeat(2 * MAX_INLINE_BYTES) })
+}
+
+/// What may run again, what the other side tells apart by its key, and what can be asked about.
+fn recoverable(effects: &Witness) -> CatalogueBuilder {
+    let recovers = |name: &str, effect, recovery| {
+        let mut manifest = manifest(name, effect);
+        manifest.recovery = recovery;
+        manifest
+    };
+    let mut ship = recovers("ship", Effect::Irreversible, Recovery::Probe);
+    ship.probe = Some("shipped".parse().unwrap());
+    let keys = Witness::default();
+    let builder = Catalogue::builder()
+        .function(recovers("copy", Effect::Write, Recovery::Safe), async |_: FunctionCall| {
+            Ok::<_, FunctionError>(large())
+        });
+    let once = |keys: &Witness| {
+        let (keys, effects) = (keys.clone(), effects.clone());
+        move |call: FunctionCall| {
+            if keys.saw(&call.key) == 1 {
+                effects.saw(&format!("once {}", call.step));
+            }
+            async { Ok::<_, FunctionError>(json!({ "ok": true })) }
+        }
+    };
+    let book = recovers("book", Effect::External, Recovery::Keyed);
+    let order = recovers("order", Effect::External, Recovery::KeyedConcurrent);
+    let (shipped, asked, shipping) = (keys.clone(), keys.clone(), effects.clone());
+    builder
+        .function(book, once(&keys))
+        .function(order, once(&keys))
+        .function(ship, move |call: FunctionCall| {
+            shipped.saw(&call.key);
+            shipping.saw(&format!("ship {}", call.step));
+            async { Ok::<_, FunctionError>(large()) }
+        })
+        .function(manifest("shipped", Effect::Read), move |call: FunctionCall| {
+            let happened = asked.all().contains_key(&call.key);
+            async move { Ok::<_, FunctionError>(json!({ "happened": happened, "result": large() })) }
+        })
+}
+
 pub(crate) fn tools(effects: &Witness) -> Catalogue {
     let (paid, mailed, flaky) = (effects.clone(), effects.clone(), Witness::default());
-    Catalogue::builder()
+    recoverable(effects)
         .function(manifest("look", Effect::Read), async |_: FunctionCall| {
             Ok::<_, FunctionError>(json!({ "n": 1 }))
         })
@@ -68,7 +123,9 @@ pub(crate) async fn submitted(scene: &Scene, number: u8) -> TrajectoryId {
 async fn run(scene: &Scene, number: u8, fault: Fault, first: u64, burst: u64) -> u64 {
     let effects = Witness::default();
     let scene = scene.with_tools(tools(&effects));
-    let trajectory = submitted(&scene, number).await;
+    let job = JOB.replace("\nanswer", RECOVERED);
+    let trajectory = scene.submit(number, &job, &[]).await;
+    signal(&scene, trajectory).await;
     let failed = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&failed);
     let faulty = Arc::new(FaultyStore::new(
@@ -99,7 +156,8 @@ async fn run(scene: &Scene, number: u8, fault: Fault, first: u64, burst: u64) ->
     for (effect, times) in effects.all() {
         assert_eq!(times, 1, "{effect}: {what}");
     }
-    assert_eq!(effects.all().len(), 4, "{what}");
+    assert_eq!(effects.all().len(), 7, "{what}");
+    assert!(ran.result("copy").starts_with("blob "), "{what}");
     faulty.writes()
 }
 

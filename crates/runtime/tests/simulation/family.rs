@@ -25,11 +25,14 @@ const ONE_IN: u64 = 4;
 
 /// The files of the jobs that others delegate to.
 #[derive(Default)]
-struct Drawer(BTreeMap<String, String>);
+struct Drawer {
+    files: BTreeMap<String, String>,
+    names: u64,
+}
 
 impl Files for Drawer {
     fn read(&self, _: &str, path: &str) -> Result<(String, String), String> {
-        let text = self.0.get(path).ok_or("there is no such file")?;
+        let text = self.files.get(path).ok_or("there is no such file")?;
         Ok((path.to_owned(), text.clone()))
     }
 }
@@ -47,6 +50,11 @@ impl Drawer {
             } else {
                 String::new()
             };
+            let when = match dice.below(8) {
+                0 => ", when: 'false'",
+                1 => ", when: '1 + 1 == 2'",
+                _ => "",
+            };
             let does = match dice.below(8) {
                 0 => format!("each: '${{[1, 2, 3]}}', tool: {tool}, args: {{ n: '${{item}}' }}"),
                 1 => "wait: { signal: go, timeout: 20s }".to_owned(),
@@ -56,17 +64,19 @@ impl Drawer {
                 }
                 _ => format!("tool: {tool}, args: {{ n: {number} }}"),
             };
-            steps += &format!("  - {{ id: s{number}, {does}{needs} }}\n");
+            steps += &format!("  - {{ id: s{number}, {does}{when}{needs} }}\n");
         }
         let on_failure = if dice.below(2) == 0 { "on_failure: compensate\n" } else { "" };
         let confirm = dice.pick(&["strict", "warn", "human"]).unwrap();
-        format!("job: sim\nparallel: 4\nconfirm: {confirm}\n{on_failure}steps:\n{steps}")
+        self.names += 1;
+        let name = format!("sim-{}", self.names);
+        format!("job: {name}\nparallel: 4\nconfirm: {confirm}\n{on_failure}steps:\n{steps}")
     }
 
     fn delegate(&mut self, dice: &mut Dice, levels: u64) -> String {
         let file = self.job(dice, levels - 1, false);
-        let name = format!("{}.yaml", self.0.len());
-        self.0.insert(name.clone(), file);
+        let name = format!("{}.yaml", self.files.len());
+        self.files.insert(name.clone(), file);
         let budget = match dice.below(3) {
             0 => String::new(),
             _ => format!(", budget: {{ calls: {} }}", 1 + dice.below(5)),
@@ -79,8 +89,13 @@ impl Drawer {
     }
 }
 
-/// Submits a random job, under a random writ.
-pub(crate) async fn submit(scene: &Scene, number: u8, seed: u64, dice: &mut Dice) {
+/// Submits a random job, under a random writ. Returns the files of it and of all jobs below it.
+pub(crate) async fn submit(
+    scene: &Scene,
+    number: u8,
+    seed: u64,
+    dice: &mut Dice,
+) -> (TrajectoryId, Vec<String>) {
     let mut drawer = Drawer::default();
     let levels = if seed.is_multiple_of(ONE_IN) { LEVELS } else { 0 };
     let file = drawer.job(dice, levels, true);
@@ -103,6 +118,8 @@ pub(crate) async fn submit(scene: &Scene, number: u8, seed: u64, dice: &mut Dice
     let writ = Signed::sign(writ, &scene.cast.agent).unwrap();
     let submission = Submission { writs: vec![standing, writ], ..submission };
     assert_eq!(jobs::submit(&scene.store, &submission, scene.now()).await, Ok(Submitted::New));
+    let files = std::iter::once(file).chain(drawer.files.into_values());
+    (submission.trajectory, files.collect())
 }
 
 /// Limits what the tenant of all jobs may use, in some histories.

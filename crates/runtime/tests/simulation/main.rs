@@ -9,6 +9,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod asked;
 mod auditor;
 mod authority;
 mod confirmation;
@@ -20,12 +21,16 @@ mod outside;
 mod scene;
 mod sim;
 
-use sim::{Broken, Wrong, simulate};
+use sim::{Broken, Left, Wrong, simulate};
 
 /// How many seeds a plain run of the tests takes.
 const SEEDS: u64 = 1_000;
 
 fn run(seed: u64, broken: Broken) -> Result<(), Wrong> {
+    history(seed, broken).1
+}
+
+fn history(seed: u64, broken: Broken) -> (Left, Result<(), Wrong>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -67,9 +72,30 @@ fn no_history_does_anything_twice_or_loses_anything() {
     assert!(wrong.is_empty(), "{} seeds went wrong", wrong.len());
 }
 
+/// Else a seed that is told would show nothing.
+#[test]
+fn the_same_seed_is_the_same_history() {
+    for seed in [3, 4] {
+        let ((chains, log), _) = history(seed, Broken::Nothing);
+        let ((again, log_again), _) = history(seed, Broken::Nothing);
+        assert!(chains.len() > 20, "{}", chains.len());
+        assert_eq!(log, log_again, "seed {seed}");
+        assert!(chains == again, "seed {seed} wrote other bytes");
+    }
+    assert_ne!(history(3, Broken::Nothing).0, history(4, Broken::Nothing).0);
+}
+
 /// The simulation is worth something only if it finds what is broken on purpose.
 fn must_be_found(broken: Broken) {
-    let found = (0..1_000).find_map(|seed| run(seed, broken).err().map(|Wrong(why)| (seed, why)));
+    must_be_told(broken, "");
+}
+
+/// And says this of it.
+fn must_be_told(broken: Broken, what: &str) {
+    let found = (0..1_000).find_map(|seed| {
+        let Wrong(why) = run(seed, broken).err()?;
+        why.iter().any(|why| why.contains(what)).then_some((seed, why))
+    });
     let (seed, why) = found.unwrap_or_else(|| panic!("{broken:?} was not found in 1,000 seeds"));
     let why: Vec<&str> = why.iter().filter_map(|why| why.lines().next()).collect();
     eprintln!("{broken:?} is found by seed {seed}: {why:?}");
@@ -84,7 +110,12 @@ fn a_dropped_compare_and_swap_is_found() {
 mod sabotaged {
     use gesta_runtime::Sabotage;
 
-    use super::{Broken, must_be_found};
+    use super::{Broken, must_be_found, must_be_told};
+
+    #[test]
+    fn an_item_that_is_left_out_is_found() {
+        must_be_told(Broken::Runtime(Sabotage::LeaveOutItem), "was asked for and has no result");
+    }
 
     #[test]
     fn a_skipped_barrier_is_found() {

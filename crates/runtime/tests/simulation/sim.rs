@@ -16,12 +16,13 @@ use gesta_core::time::Day;
 use gesta_core::world::Delta;
 use gesta_runtime::jobs::{self, Finding};
 use gesta_runtime::{Options, Setup, Worker};
-use gesta_store::{Chain, ParkedListing};
+use gesta_store::{Chain, Listing, ParkedListing};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::asked::Asked;
 use crate::auditor::{audit, crowded};
 use crate::authority;
 use crate::delegations::{self, Chains};
@@ -53,8 +54,11 @@ pub(crate) enum Broken {
     Runtime(gesta_runtime::Sabotage),
 }
 
+/// What a history leaves behind: every byte of its chains, and what happened outside, in order.
+pub(crate) type Left = (Vec<Vec<u8>>, String);
+
 /// Runs one history and audits it.
-pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
+pub(crate) async fn simulate(seed: u64, broken: Broken) -> (Left, Result<(), Wrong>) {
     let calm_at = Instant::now() + TROUBLE;
     let outside = Outside::new(seed ^ 0x0a, calm_at);
     let mut scene = Scene::new(outside.tools(&Health::new(), None)).await;
@@ -63,8 +67,9 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
     let mut dice = Dice::new(seed);
     let record = authority::found(&scene, &mut dice).await;
     let limit = family::limit(&scene, &mut dice).await;
+    let mut asked = Asked::default();
     for number in 1..=JOBS {
-        family::submit(&scene, number, seed, &mut dice).await;
+        asked.submitted(family::submit(&scene, number, seed, &mut dice).await);
     }
     let mut tasks = JoinSet::new();
     for number in 0..WORKERS {
@@ -98,6 +103,7 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
         wrong
     };
     let chains = chains(&scene, &mut wrong).await;
+    let stored = stored(&scene).await;
     let ledger = outside.ledger.lock().unwrap();
     for (id, chain) in &chains {
         if chain.len() > ENTRIES_MOST {
@@ -113,7 +119,22 @@ pub(crate) async fn simulate(seed: u64, broken: Broken) -> Result<(), Wrong> {
     for (id, what) in delegations::audit(&chains) {
         wrong.push(format!("{id}: {what}\n{}", told(&chains[&id])));
     }
-    if wrong.is_empty() { Ok(()) } else { Err(Wrong(wrong)) }
+    for (id, what) in asked.audit(&chains, &ledger) {
+        let chain = chains.get(&id).map(Vec::as_slice).unwrap_or_default();
+        wrong.push(format!("{id}: {what}\n{}", told(chain)));
+    }
+    let left = (stored, format!("{:?}\n{:?}", ledger.landed, ledger.sent));
+    (left, if wrong.is_empty() { Ok(()) } else { Err(Wrong(wrong)) })
+}
+
+/// Every entry there is.
+async fn stored(scene: &Scene) -> Vec<Vec<u8>> {
+    let mut stored = Vec::new();
+    for row in scene.store.list(&Listing::default(), usize::MAX).await.unwrap() {
+        let entries = scene.store.entries(row.trajectory, 0, usize::MAX).await.unwrap();
+        stored.extend(entries.into_iter().map(|entry| entry.bytes.to_vec()));
+    }
+    stored
 }
 
 /// What is in the store, as far as it verifies, and whether it replays.
