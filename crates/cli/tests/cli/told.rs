@@ -240,7 +240,7 @@ fn a_threshold_is_told_of_the_tenants_budget_and_of_the_jobs_own() {
         receivers.notify("ops", "events = [\"budget\"]"),
     ];
     let world = scene(&settings.concat());
-    world.gesta(&["budget", "set", "main", "--calls", "5"]).ok();
+    world.gesta(&["budget", "set", "main", "--calls", "6"]).ok();
     let steps: String = (0..4).map(|step| format!("  - {{ id: s{step}, tool: pay }}\n")).collect();
     world.write("job.yaml", &format!("job: four\nsteps:\n{steps}"));
     let id = world.gesta(&["submit", "job.yaml", "--budget", "calls=8"]).ok().trim().to_owned();
