@@ -285,9 +285,12 @@ impl<'a> Columns<'a> {
             && self.notices.id.is_empty()
     }
 
-    /// The parameters of the statement that moves one trajectory which goes on, if there is but one.
+    /// The parameters of the statement by which whoever drives a trajectory moves it, if there is but one and it
+    /// goes on.
     fn alone(&self) -> Option<[&(dyn ToSql + Sync); 19]> {
-        let ([trajectory], [false]) = (self.trajectory.as_slice(), self.ended.as_slice()) else {
+        let ([trajectory], [Some(_)], [false]) =
+            (self.trajectory.as_slice(), self.fence.as_slice(), self.ended.as_slice())
+        else {
             return None;
         };
         Some([
