@@ -1,5 +1,6 @@
 //! Writes `vectors/` anew from fixed keys, clock and seeds, or checks that nothing would change:
-//! `cargo run -p gesta-verify --example vectors -- [--check] vectors`.
+//! `cargo run -p gesta-verify --example vectors -- [--check] vectors`. What is frozen it leaves as it is, and says
+//! so.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -28,14 +29,22 @@ fn main() -> ExitCode {
     let place = Path::new(place);
     let files = golden::files();
     let made: BTreeSet<PathBuf> = files.keys().map(|path| place.join(path)).collect();
-    let mut changed: Vec<PathBuf> =
-        stored(place).into_iter().filter(|path| !made.contains(path)).collect();
+    let frozen = golden::frozen(place);
+    let frozen: BTreeSet<PathBuf> = frozen.keys().map(|path| place.join(path)).collect();
+    let mut changed: Vec<PathBuf> = stored(place)
+        .into_iter()
+        .filter(|path| !made.contains(path) && !frozen.contains(path))
+        .collect();
     if !check {
         changed.iter().for_each(|path| fs::remove_file(path).unwrap());
     }
     for (path, bytes) in &files {
         let path = place.join(path);
         if fs::read(&path).ok().as_ref() != Some(bytes) {
+            if frozen.contains(&path) {
+                eprintln!("{} is frozen: the code makes something else", path.display());
+                return ExitCode::FAILURE;
+            }
             if !check {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(&path, bytes).unwrap();

@@ -250,3 +250,16 @@ fn pretty<T: Serialize>(value: &T) -> Vec<u8> {
     text.push(b'\n');
     text
 }
+
+/// What the lists of frozen formats name in `vectors/`, each with its digest: it stays, byte for byte, whatever
+/// newer formats add beside it. Reports are not in them: what is said of a bundle may become clearer.
+pub(crate) fn frozen(place: &std::path::Path) -> BTreeMap<String, Digest> {
+    let lists = std::fs::read_dir(place).unwrap().map(|file| file.unwrap().path());
+    let lists = lists.filter(|path| path.extension().is_some_and(|it| it == "sha256"));
+    let texts = lists.map(|path| std::fs::read_to_string(path).unwrap()).collect::<Vec<_>>();
+    let line = |line: &str| {
+        let (digest, path) = line.split_once("  ").unwrap();
+        (path.to_owned(), Digest::from_hex(digest).unwrap())
+    };
+    texts.iter().flat_map(|text| text.lines().map(line)).collect()
+}
