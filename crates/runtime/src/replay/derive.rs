@@ -281,7 +281,10 @@ impl Player<'_> {
     async fn under(&mut self, decision: &Decision) -> Result<Result<(), String>, RunError> {
         let registry = self.facts.mandate().and_then(|mandate| mandate.registry.clone());
         let state = match (decision.registry, registry) {
-            (None, _) => None,
+            (None, None) => None,
+            (None, Some(_)) => {
+                return Ok(Err("a decision names no head of its job's registry".to_owned()));
+            }
             (Some(_), None) => {
                 return Ok(Err("a decision names a registry, and its job does not".to_owned()));
             }

@@ -451,6 +451,14 @@ async fn the_registry_must_be_the_one_that_was_decided_on() {
         let why = failed(session);
         assert!(why.contains("of the registry") && why.ends_with(said), "{why}");
     }
+    // One that says nothing of the registry, as if nothing were frozen or revoked there.
+    let session = honest.with(UNDONE, ("started", "pay"), |body| {
+        let Body::Started(started) = body else { panic!() };
+        started.decision = signed(&started.decision, |decision| decision.registry = None);
+        let decision = started.decision.id();
+        started.permit = signed(&started.permit, |permit| permit.decision = decision);
+    });
+    assert_eq!(failed(session.await), "a decision names no head of its job's registry");
     // What was registered later changes nothing about what was decided before.
     let mut registry = Chain::load(Arc::clone(&honest.scene.store), REGISTRY).await.unwrap();
     let tenant = honest.scene.cast.standing_writ().unwrap().doc().tenant.clone();
