@@ -102,6 +102,41 @@ fn two_people_approve_and_it_happens_once() {
     assert!(spent.err.contains("waits for approval"), "{}", spent.err);
 }
 
+/// What is in the world already, what would stand there instead, and what would be taken away.
+#[test]
+fn what_a_call_would_change_is_shown_beside_what_there_is() {
+    let close = r#"
+[tools.close]
+effect = "external"
+changes = [{ type = "account", id = "args.to", retract = true }]
+input = { type = "object", required = ["to"], properties = { to = { type = "string" } } }
+driver.process = { command = "echo '{}'", shell = true }
+"#;
+    let world = World::with_tools(&format!("{TOOLS}{close}"));
+    let ask = r#"@id("close") @channel("finance") permit (principal, action == Action::"call:close", resource);"#;
+    world.write("policy.cedar", &format!("{POLICY}{ask}"));
+    world.gesta(&["policy", "publish"]).ok();
+    let job = r"
+job: accounts
+steps:
+  - { id: first, tool: pay, args: { to: ada, cents: 900 } }
+  - { id: more, tool: pay, args: { to: ada, cents: 5000 }, needs: [first] }
+  - { id: other, tool: pay, args: { to: bob, cents: 6000 }, needs: [first] }
+  - { id: close, tool: close, args: { to: ada }, needs: [first] }
+";
+    world.write("job.yaml", job);
+    world.gesta(&["submit", "job.yaml"]).ok();
+    world.gesta(&["worker", "--once"]).ok();
+    let shown = world.gesta(&["approvals"]).ok();
+    for line in [
+        r#"ada: {"paid":900} → {"paid":5000}"#,
+        r#"bob: nothing → {"paid":6000}"#,
+        r#"ada: {"paid":900} → nothing"#,
+    ] {
+        assert!(shown.contains(line), "no `{line}` in:\n{shown}");
+    }
+}
+
 #[test]
 fn one_no_is_enough() {
     let world = world();

@@ -142,6 +142,31 @@ fn an_old_copy_that_was_put_back_by_hand_is_refused() {
     assert!(refused.err.contains("in epoch 1, and its anchor"), "{}", refused.err);
 }
 
+/// An older copy is played into the store under a worker that runs: it notices, and goes on with nothing.
+#[test]
+fn a_worker_whose_store_is_set_back_under_it_stops() {
+    let world = world();
+    let worker = world.start(&["worker"]);
+    let id = submit(&world);
+    all(&world, "parked");
+    world.gesta(&["backup", "b.db"]).ok();
+    world.gesta(&["signal", &id, "go"]).ok();
+    all(&world, "completed");
+    let done = outside(&world);
+    let db = rusqlite::Connection::open(world.path("gesta.db")).unwrap();
+    let backup = world.path("b.db");
+    db.execute("ATTACH ?1 AS older", [backup.to_str().unwrap()]).unwrap();
+    let table = |table: &str| {
+        format!("DELETE FROM main.{table}; INSERT INTO main.{table} SELECT * FROM older.{table};")
+    };
+    let played = ["entries", "trajectories", "parked"].map(table).concat();
+    db.execute_batch(&format!("BEGIN IMMEDIATE; {played} COMMIT;")).unwrap();
+    let (status, told) = worker.ends();
+    assert!(!status.success(), "{told}");
+    assert!(told.contains("is behind its anchor"), "{told}");
+    assert_eq!(outside(&world), done);
+}
+
 #[test]
 fn nothing_is_repeated_after_a_restore() {
     let (world, [one, two]) = overtaken();

@@ -1,5 +1,5 @@
-//! Genuine approvals and writs that are edited, put elsewhere, used again or used too late, by whoever can write
-//! to the store: a live worker refuses each with its code, and sends nothing for it.
+//! Genuine decisions, permits, approvals and writs that are edited, put elsewhere, used again or used too late, by
+//! whoever can write to the store: a live worker refuses each with its code, and sends nothing for it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -109,6 +109,81 @@ fn an_approval_that_has_run_out_is_asked_for_again() {
     assert_eq!(world.files("marks"), 0);
     assert_eq!(world.bodies(&id, "pending_approval").len(), 2);
     world.gesta(&["verify", &id]).ok();
+}
+
+/// A job whose worker died in its call, and the `started` of another whose call is over.
+fn cut_short() -> (World, String, Value) {
+    let world = world();
+    let over = lines(&world, &parked(&world));
+    let over = over.iter().find(|line| line["kind"] == "started").unwrap().clone();
+    let id = submitted(&world);
+    world.gesta(&["worker", "--once"]).ok();
+    assert_eq!(world.files("marks"), 2);
+    rewrite(&world, &id, |lines| {
+        let at = lines.iter().position(|line| line["kind"] == "started").unwrap();
+        lines.truncate(at + 1);
+    });
+    // What is remembered outside knows better.
+    std::fs::remove_file(world.path("gesta.db.anchor")).unwrap();
+    (world, id, over)
+}
+
+/// The `started` that such a job ends with is changed, and nothing is sent for it.
+#[track_caller]
+fn refused_once_changed(code: &str, exit: i32, change: impl FnOnce(&mut Value, Value)) {
+    let (world, id, over) = cut_short();
+    rewrite(&world, &id, |lines| change(lines.last_mut().unwrap(), over));
+    refused(&world, &id, code, exit, 2);
+}
+
+/// What the others are measured by: as it is, its call is safe to make again, and is.
+#[test]
+fn a_call_that_was_cut_short_is_made_again() {
+    let (world, id, _) = cut_short();
+    world.gesta(&["verify", &id]).ok();
+    world.gesta(&["signal", &id, "go"]).ok();
+    world.gesta(&["resume", &id]).ok();
+    assert_eq!(world.files("marks"), 3);
+}
+
+#[test]
+fn a_decision_on_another_call_is_refused() {
+    refused_once_changed("illegal", 3, |started, over| {
+        started["body"]["decision"] = over["body"]["decision"].clone();
+    });
+}
+
+#[test]
+fn a_decision_that_was_bound_to_another_call_is_refused() {
+    refused_once_changed("signature", 3, |started, over| {
+        started["body"]["decision"]["sig"] = over["body"]["decision"]["sig"].clone();
+    });
+}
+
+/// Decided on a head that has moved since: a decision is good for nothing after that.
+#[test]
+fn a_decision_that_was_overtaken_is_refused() {
+    let (world, id, _) = cut_short();
+    let mut late = Vec::new();
+    rewrite(&world, &id, |lines| late.extend(lines.pop()));
+    world.gesta(&["signal", &id, "go"]).ok();
+    rewrite(&world, &id, |lines| lines.append(&mut late));
+    refused(&world, &id, "illegal", 3, 2);
+}
+
+#[test]
+fn a_permit_for_another_call_is_refused() {
+    refused_once_changed("illegal", 3, |started, over| {
+        started["body"]["permit"] = over["body"]["permit"].clone();
+    });
+}
+
+#[test]
+fn a_permit_that_has_run_out_is_refused() {
+    refused_once_changed("illegal", 3, |started, _| {
+        let until = started["body"]["permit"]["doc"]["dispatch_by"].as_u64().unwrap();
+        started["at"] = (until + 1).into();
+    });
 }
 
 /// The writs of a job, and what a worker makes of it: the Guardian refuses it, and the verifier names the code.

@@ -257,6 +257,10 @@ fn a_threshold_is_told_of_the_tenants_budget_and_of_the_jobs_own() {
     let tenants: Vec<&Value> =
         told["ops"].iter().filter(|event| event["subject"] == json!("main")).collect();
     assert!(!tenants.is_empty(), "{told:?}");
+    let rows = world.gesta(&["log", "--json"]).json_lines();
+    let registry = rows.iter().find(|row| row["summary"]["kind"] == "registry").unwrap();
+    let log = world.gesta(&["log", registry["trajectory"].as_str().unwrap()]).ok();
+    assert!(log.contains("tenant `main` has reached "), "{log}");
     assert!(told["ops"].iter().all(|event| event["type"] == json!("gesta.budget")));
 }
 

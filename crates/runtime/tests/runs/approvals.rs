@@ -1,5 +1,6 @@
 //! People are asked, and say yes, no, too late, twice, or with the wrong key.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gesta_core::document::{ApprovalVerdict, FreezeTarget, KeyRevocation, RegistryItem};
@@ -12,12 +13,14 @@ use gesta_core::time::{UnixMs, Window};
 use gesta_core::trust::{Role, TrustedKey};
 use gesta_core::writ::Effect;
 use gesta_runtime::approvals::{Heard, Word, speak};
-use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError};
+use gesta_runtime::tools::{Catalogue, Change, FunctionCall, FunctionError};
 use gesta_runtime::{Left, RunError, authority};
 use gesta_store::Chain;
+use gesta_store::memory::MemoryStore;
 use serde_json::json;
+use tokio::time::Instant;
 
-use crate::scene::{REGISTRY, Scene, policies};
+use crate::scene::{REGISTRY, Scene, now_since, policies};
 use crate::stage::{Witness, manifest};
 
 const JOB: &str =
@@ -128,6 +131,65 @@ async fn a_call_that_was_approved_happens_once_and_the_next_is_asked_anew() {
         (ran.count("pending_approval"), ran.count("approval"), ran.count("commit")),
         (2, 1, 1)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_any_policy_reads_run_and_everything_else_is_asked_about() {
+    let none = async |_: FunctionCall| Ok::<_, FunctionError>(json!(null));
+    let tools = Catalogue::builder()
+        .function(manifest("look", Effect::Read), none)
+        .function(manifest("note", Effect::Write), none)
+        .function(manifest("pay", Effect::External), none)
+        .function(manifest("mail", Effect::Irreversible), none)
+        .build()
+        .unwrap();
+    let started = Instant::now();
+    let clock = Arc::new(move || now_since(started));
+    let scene = Scene::founded(Arc::new(MemoryStore::new(clock)), tools, started).await;
+    let steps = ["look", "note", "pay", "mail"]
+        .map(|tool| format!("  - {{ id: {tool}, tool: {tool} }}\n"))
+        .concat();
+    let job = scene.submit(1, &format!("job: x\nsteps:\n{steps}"), &[]).await;
+    assert_eq!(scene.drive(job).await, Left::Parked);
+    let ran = scene.ran(job).await;
+    assert_eq!(
+        (ran.count("started"), ran.count("commit"), ran.count("pending_approval")),
+        (1, 1, 3)
+    );
+    assert_eq!(ran.result("look"), "null");
+}
+
+/// Two ask for the same seat; both are let, one after the other.
+#[tokio::test(start_paused = true)]
+async fn what_is_approved_after_the_world_has_changed_is_refused() {
+    let mut reserve = manifest("reserve", Effect::Write);
+    reserve.preconditions = vec!["!(args.seat in world.seat)".to_owned()];
+    reserve.changes = vec![Change {
+        type_: "seat".parse().unwrap(),
+        id: "args.seat".to_owned(),
+        value: None,
+        retract: false,
+    }];
+    let tools = Catalogue::builder()
+        .function(reserve, async |_: FunctionCall| Ok::<_, FunctionError>(json!(null)))
+        .build()
+        .unwrap();
+    let scene = Scene::new(tools).await;
+    publish(&scene, &TWO.replace("@quorum(\"2\")", "@quorum(\"1\")")).await;
+    let steps = ["it", "more"]
+        .map(|id| format!("  - {{ id: {id}, tool: reserve, args: {{ seat: 12a }} }}\n"))
+        .concat();
+    let job = scene.submit(1, &format!("job: x\nsteps:\n{steps}"), &[]).await;
+    assert_eq!(scene.drive(job).await, Left::Parked);
+    assert_eq!(scene.ran(job).await.count("pending_approval"), 2);
+    for (step, left) in [("it", Left::Parked), ("more", Left::Ended)] {
+        let key = &scene.cast.approver;
+        say_of(&scene, job, step.parse().unwrap(), key, ApprovalVerdict::Approve).await.unwrap();
+        assert_eq!(scene.drive(job).await, left, "{step}");
+    }
+    let ran = scene.ran(job).await;
+    assert_eq!((ran.count("started"), ran.count("rejection")), (1, 1));
+    assert_eq!(ran.error().0, "precondition_failed");
 }
 
 #[tokio::test(start_paused = true)]

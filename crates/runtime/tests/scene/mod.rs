@@ -45,10 +45,20 @@ impl Scene {
     }
 
     pub(crate) async fn on(store: Arc<dyn Store>, catalogue: Catalogue, started: Instant) -> Self {
+        let scene = Self::founded(store, catalogue, started).await;
+        let (policies, owner) = (everything(&scene.catalogue), &scene.cast.owner);
+        authority::publish(&scene.store, REGISTRY, &policies, owner, EPOCH).await.unwrap();
+        scene
+    }
+
+    /// Where nobody has published any policy.
+    pub(crate) async fn founded(
+        store: Arc<dyn Store>,
+        catalogue: Catalogue,
+        started: Instant,
+    ) -> Self {
         let cast = Cast::new(1);
         found_registry(&store, &cast).await;
-        let policies = everything(&catalogue);
-        authority::publish(&store, REGISTRY, &policies, &cast.owner, EPOCH).await.unwrap();
         Self { store, cast, catalogue: Arc::new(catalogue), options: Options::default(), started }
     }
 
