@@ -202,10 +202,15 @@ impl Notice {
             Span::Day(day) => day.to_string(),
             Span::Writ(writ) => writ.to_string(),
         };
-        let id = Digest::of(format!("budget {tenant} {of} {reached}").as_bytes());
+        let data = Data { span, limit, reached, tenant, used };
+        Self::of_threshold(&format!("{tenant} {of} {reached}"), &data, at)
+    }
+
+    fn of_threshold(name: &str, data: &impl Serialize, at: UnixMs) -> Self {
+        let id = Digest::of(format!("budget {name}").as_bytes());
         // Names and numbers: there is a canonical form, unless an account has burst.
-        let data = Canon::of(&Data { span, limit, reached, tenant, used });
-        Self { id, topic: Topic::Budget, at, data: data.unwrap_or_else(|_| Canon::null()) }
+        let data = Canon::of(data).unwrap_or_else(|_| Canon::null());
+        Self { id, topic: Topic::Budget, at, data }
     }
 
     /// The channels that are asked, of an approval.
@@ -234,10 +239,8 @@ impl Notice {
             trajectory: TrajectoryId,
             used: Amounts,
         }
-        let id = Digest::of(format!("budget {trajectory} {reached}").as_bytes());
-        // Names and numbers: there is a canonical form, unless an account has burst.
-        let data = Canon::of(&Data { limit, reached, tenant, trajectory, used });
-        Self { id, topic: Topic::Budget, at, data: data.unwrap_or_else(|_| Canon::null()) }
+        let data = Data { limit, reached, tenant, trajectory, used };
+        Self::of_threshold(&format!("{trajectory} {reached}"), &data, at)
     }
 }
 

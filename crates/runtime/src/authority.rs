@@ -10,6 +10,7 @@ use gesta_core::digest::{Digest, Seed};
 use gesta_core::document::{RegistrationStatement, RegistryItem};
 use gesta_core::entry::{Author, Body, EntryError};
 use gesta_core::ids::{Principal, Tenant, ToolName, TrajectoryId};
+use gesta_core::json::Canon;
 use gesta_core::keys::{PrivateKey, Sign};
 use gesta_core::signed::{SignError, Signed, Tag};
 use gesta_core::state::{Admission, AdmitError, State};
@@ -129,11 +130,8 @@ pub async fn publish(
     now: UnixMs,
 ) -> Result<Digest, RunError> {
     in_force::compiled(policies)?;
-    let blob = store.put_blob(policies.canonical()?.as_bytes()).await?;
-    let item = RegistryItem::Policy(blob.sha256);
-    let mut chain = Chain::load(Arc::clone(store), registry).await?;
-    chain.append(|admission| register(admission, (&item, None), owner, now)).await?;
-    Ok(blob.sha256)
+    let content = policies.canonical()?;
+    put_in_force(store, registry, (&content, RegistryItem::Policy), owner, now).await
 }
 
 /// Puts a tool catalogue in force: from then on no worker calls a tool that is not in it, or that it has
@@ -145,11 +143,22 @@ pub async fn publish_tools(
     owner: &PrivateKey,
     now: UnixMs,
 ) -> Result<Digest, RunError> {
-    let blob = store.put_blob(catalogue.canonical().as_bytes()).await?;
-    let item = RegistryItem::Catalogue(blob.sha256);
+    put_in_force(store, registry, (catalogue.canonical(), RegistryItem::Catalogue), owner, now)
+        .await
+}
+
+/// Keeps content, and registers its digest.
+async fn put_in_force(
+    store: &Arc<dyn Store>,
+    registry: TrajectoryId,
+    (content, item): (&Canon, fn(Digest) -> RegistryItem),
+    owner: &PrivateKey,
+    now: UnixMs,
+) -> Result<Digest, RunError> {
+    let digest = store.put_blob(content.as_bytes()).await?.sha256;
     let mut chain = Chain::load(Arc::clone(store), registry).await?;
-    chain.append(|admission| register(admission, (&item, None), owner, now)).await?;
-    Ok(blob.sha256)
+    chain.append(|admission| register(admission, (&item(digest), None), owner, now)).await?;
+    Ok(digest)
 }
 
 /// The tool catalogue that is published, with its digest; none if there is none. An error for people if it

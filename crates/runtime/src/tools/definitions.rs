@@ -26,12 +26,23 @@ pub struct Definitions {
 /// may have published it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
-    tools: BTreeMap<ToolName, Value>,
+pub(super) struct Document {
+    pub(super) tools: BTreeMap<ToolName, Value>,
     #[serde(rename = "type")]
     type_: String,
     #[serde(default)]
     verifiers: BTreeMap<ToolName, Value>,
+}
+
+impl Document {
+    pub(super) fn read(canonical: &Canon) -> Result<Self, String> {
+        let document: Self =
+            serde_json::from_str(canonical.as_str()).map_err(|error| error.to_string())?;
+        match document.type_.as_str() {
+            TYPE => Ok(document),
+            other => Err(format!("its type is `{other}`")),
+        }
+    }
 }
 
 impl Definitions {
@@ -43,12 +54,7 @@ impl Definitions {
 
     /// The same, of what was read before.
     pub(super) fn of_document(canonical: &Canon) -> Result<Self, String> {
-        let document: Document =
-            serde_json::from_str(canonical.as_str()).map_err(|error| error.to_string())?;
-        let Document { tools, type_, verifiers } = document;
-        if type_ != TYPE {
-            return Err(format!("its type is `{type_}`"));
-        }
+        let Document { tools, verifiers, .. } = Document::read(canonical)?;
         let digests = |declared: BTreeMap<ToolName, Value>| {
             let digest = |(name, declared): (ToolName, Value)| {
                 let written = Canon::of(&declared).map_err(|error| error.to_string())?;

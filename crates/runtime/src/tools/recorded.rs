@@ -12,10 +12,10 @@ use gesta_core::ids::ToolName;
 use gesta_core::json::Canon;
 use gesta_core::writ::Effect;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::catalogue::{Catalogue, LIMITS};
+use super::definitions::Document;
 use super::driver::{Call, Driver, Reply};
 use super::manifest::{Change, Compensate, Manifest, Retry, Verify};
 use super::secrets::{SecretName, SecretSource};
@@ -24,18 +24,7 @@ use crate::desk::failing;
 use crate::duration::DurationMs;
 use crate::job::retry;
 
-/// The document that a catalogue's digest is of.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Document {
-    tools: BTreeMap<ToolName, Value>,
-    #[serde(rename = "type")]
-    type_: String,
-    #[serde(default, rename = "verifiers")]
-    _verifiers: BTreeMap<ToolName, IgnoredAny>,
-}
-
-/// A tool in it.
+/// A tool in the document that a catalogue's digest is of.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Declared {
@@ -68,12 +57,7 @@ impl Catalogue {
     /// never be called.
     pub fn recorded(bytes: &[u8]) -> Result<Self, String> {
         let canonical = Canon::parse_within(bytes, LIMITS).map_err(|error| error.to_string())?;
-        let document: Document =
-            serde_json::from_str(canonical.as_str()).map_err(|error| error.to_string())?;
-        let Document { tools, type_, .. } = document;
-        if type_ != super::catalogue::TYPE {
-            return Err(format!("its type is `{type_}`"));
-        }
+        let Document { tools, .. } = Document::read(&canonical)?;
         let tool = |(name, declared): (ToolName, Value)| {
             let tool = tool(&declared).map_err(|why| format!("tool `{name}`: {why}"))?;
             Ok((name, tool))
