@@ -19,16 +19,21 @@ const BEGIN_TRAJECTORY: &str = "
 
 /// The fence is implied by the head, since a newer attempt is a newer head; it is checked all the same.
 /// What is held takes nothing from an attempt, and what is archived nothing at all.
-const MOVE_HEAD: &str = "
+const MOVE: &str = "
     UPDATE trajectories
-    SET head_seq = ?5, head_id = ?6, attempt = ?7, runnable = ?8, wake_at = ?9, changed_at = ?10
+    SET head_seq = ?5, head_id = ?6, attempt = ?7, runnable = ?8, wake_at = ?9, changed_at = ?10,
+        status = ?11, rank = ?12, tools = ?13, unsealed = 1
     WHERE trajectory = ?1 AND head_seq = ?2 AND head_id = ?3
         AND (?4 IS NULL OR (attempt = ?4 AND held = 0)) AND bundle IS NULL";
 
-/// Apart, because SQLite rewrites an index for every update that names its column.
-const SET_STATUS: &str = "
-    UPDATE trajectories SET status = ?2, rank = ?3, tools = ?4, unsealed = 1
-    WHERE trajectory = ?1 AND (status <> ?2 OR rank <> ?3 OR tools <> ?4 OR unsealed = 0)";
+/// The same where what the other indexes hold stays as it is, as it does for almost all appends: SQLite rewrites an
+/// index for every update that names its column.
+const MOVE_ON: &str = "
+    UPDATE trajectories
+    SET head_seq = ?5, head_id = ?6, attempt = ?7, runnable = ?8, wake_at = ?9, changed_at = ?10
+    WHERE trajectory = ?1 AND head_seq = ?2 AND head_id = ?3
+        AND (?4 IS NULL OR (attempt = ?4 AND held = 0)) AND bundle IS NULL
+        AND status = ?11 AND rank = ?12 AND tools = ?13 AND unsealed = 1";
 
 /// What the first entry fixed: only a rebuild writes it again.
 const SET_BEGINNING: &str = "
@@ -161,18 +166,12 @@ fn move_head(
         summary.runnable,
         summary.wake_at.map(|at| at.0),
         summary.changed_at.0,
-    ];
-    if db.execute(&db.moving, MOVE_HEAD, moved)? == 0 {
-        return Ok(false);
-    }
-    let set = params![
-        trajectory.as_bytes(),
         summary.status.as_str(),
         claims::rank(summary.priority),
         claims::joined(&summary.tools),
     ];
-    db.execute(&db.setting, SET_STATUS, set)?;
-    Ok(true)
+    Ok(db.execute(&db.moving, MOVE_ON, moved)? == 1
+        || db.prepare_cached(MOVE)?.execute(moved)? == 1)
 }
 
 fn park(db: &Connection, trajectory: TrajectoryId, projection: &Projection) -> Result<()> {

@@ -10,14 +10,13 @@ use rusqlite::{CachedStatement, Connection, Params, Result};
 pub(super) struct Desk<'db> {
     db: &'db Connection,
     pub(super) moving: AtHand<'db>,
-    pub(super) setting: AtHand<'db>,
     pub(super) inserting: AtHand<'db>,
 }
 
 impl<'db> Desk<'db> {
     pub(super) fn new(db: &'db Connection) -> Self {
-        let [moving, setting, inserting] = [(); 3].map(|()| AtHand(RefCell::default()));
-        Self { db, moving, setting, inserting }
+        let [moving, inserting] = [(); 2].map(|()| AtHand(RefCell::default()));
+        Self { db, moving, inserting }
     }
 
     /// Runs a statement that changes rows, which is at hand from now on. How many it changed.
