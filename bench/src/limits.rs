@@ -30,8 +30,40 @@ pub(crate) fn sync_rate(place: &Path) -> Result<f64> {
     Ok(per_second(TIMES, took))
 }
 
-/// How often bare SQLite commits one row, with the same settings, table shape and rows as the store.
+/// How often bare SQLite commits one entry a row, with the same settings and table shape as the store.
 pub(crate) fn bare_sqlite(file: &Path, appends: &[Admitted]) -> Result<f64> {
+    let entries = appends.iter().flat_map(|append| append.entries());
+    let rows: Vec<Row> = entries
+        .map(|entry| Row {
+            trajectory: entry.payload().trajectory.as_bytes().to_vec(),
+            seq: entry.seq(),
+            ids: entry.id().as_bytes().to_vec(),
+            bytes: entry.bytes().to_vec(),
+        })
+        .collect();
+    bare_rows(file, &rows)
+}
+
+/// How often bare SQLite commits the rows that a store has written, one at a time.
+pub(crate) fn bare_sqlite_again(file: &Path, store: &Path) -> Result<f64> {
+    let db = Connection::open(store)?;
+    let mut rows = db.prepare("SELECT trajectory, seq, ids, bytes FROM entries ORDER BY rowid")?;
+    let rows = rows.query_map([], |row| {
+        let (trajectory, seq) = (row.get(0)?, row.get(1)?);
+        Ok(Row { trajectory, seq, ids: row.get(2)?, bytes: row.get(3)? })
+    })?;
+    bare_rows(file, &rows.collect::<rusqlite::Result<Vec<_>>>()?)
+}
+
+/// A row of entries.
+struct Row {
+    trajectory: Vec<u8>,
+    seq: u64,
+    ids: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+fn bare_rows(file: &Path, rows: &[Row]) -> Result<f64> {
     let db = Connection::open(file)?;
     db.execute_batch(
         "PRAGMA page_size = 1024;
@@ -49,18 +81,9 @@ pub(crate) fn bare_sqlite(file: &Path, appends: &[Admitted]) -> Result<f64> {
     )?;
     let mut insert =
         db.prepare("INSERT INTO entries (trajectory, seq, ids, bytes) VALUES (?1, ?2, ?3, ?4)")?;
-    let rows: Vec<_> = appends.iter().flat_map(|append| append.entries()).collect();
     let (took, result) = time(|| {
-        rows.iter().try_for_each(|entry| {
-            let trajectory = entry.payload().trajectory;
-            insert
-                .execute(params![
-                    trajectory.as_bytes(),
-                    entry.seq(),
-                    entry.id().as_bytes(),
-                    entry.bytes()
-                ])
-                .map(drop)
+        rows.iter().try_for_each(|Row { trajectory, seq, ids, bytes }| {
+            insert.execute(params![trajectory, seq, ids, bytes]).map(drop)
         })
     });
     result?;
