@@ -291,7 +291,7 @@ macro_rules! written_on_every_store {
         let in_memory = written($run(Arc::new(MemoryStore::new(clock)), started).await).await;
         let home = tempfile::tempdir().unwrap();
         let started = Instant::now();
-        let on_file = written($run(on_sqlite(started, &home).await, started).await).await;
+        let on_file = written($run(on_sqlite(started, home.path()).await, started).await).await;
         assert_eq!(Digest::of(&on_file), Digest::of(&in_memory), "SQLite and memory differ");
         let started = Instant::now();
         let on_server = written($run(on_postgres(started).await, started).await).await;
