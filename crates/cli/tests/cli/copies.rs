@@ -157,7 +157,8 @@ mod on_postgres {
     fn office<'a>(database: &Database, world: &'a World, config: &str) -> Office<'a> {
         let office = Office { world, store: Some(database.url()) };
         world.free();
-        office.gesta(&["init"]).ok();
+        let told = office.gesta(&["init"]).expect(0).err;
+        assert!(told.contains("hint: data keys") && told.contains("`data_keys`"), "{told}");
         world.write("gesta.toml", &format!("{config}{}", world.read("gesta.toml")));
         world.set_tools(TOOLS);
         world.write("job.yaml", JOB);
