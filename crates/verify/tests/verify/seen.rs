@@ -68,7 +68,7 @@ impl Desk {
 
     /// Verifies the sealed bundle of the vectors: what it comes to, all that was found, and the exit code.
     #[track_caller]
-    fn says(&self, more: &[&str], code: i32, verdict: &str, findings: Value) {
+    fn says(&self, more: &[&str], code: i32, verdict: &str, findings: &Value) {
         let bundle = vector("bundles/sealed.tar");
         let proof = self.file("entry.json", serde_json::to_vec(&self.log.entry(JOB, 2)).unwrap());
         // A bundle and the proof of one entry are held to the same.
@@ -76,7 +76,7 @@ impl Desk {
             let told = self.run(&[&["--json"], what, more].concat());
             let report: Value = serde_json::from_slice(&told.stdout).unwrap();
             assert_eq!(report["verdict"], verdict, "{report:#}");
-            assert_eq!(report["findings"], findings);
+            assert_eq!(report["findings"], *findings);
             assert_eq!(told.status.code(), Some(code));
             assert_eq!(told.stderr, b"");
         }
@@ -87,7 +87,7 @@ impl Desk {
     fn finds(&self, more: &[&str], code: i32, class: &str, of: &str, what: &str) {
         let nowhere = Value::Null;
         let finding = json!({ "class": class, "code": of, "what": what, "trajectory": nowhere, "seq": nowhere, "entry": nowhere });
-        self.says(more, code, class, json!([finding]));
+        self.says(more, code, class, &json!([finding]));
     }
 }
 
@@ -96,11 +96,11 @@ fn a_log_that_has_grown_from_there_is_sound() {
     let desk = Desk::new();
     let kept = desk.kept(&desk.before().sign(&sealer()).unwrap());
     let proof = desk.proof(&desk.log.consistency(BEFORE));
-    desk.says(&["--seen", &kept, "--consistency", &proof], 0, "sound", json!([]));
+    desk.says(&["--seen", &kept, "--consistency", &proof], 0, "sound", &json!([]));
     let kept = desk.kept(&desk.log.note());
-    desk.says(&["--seen", &kept], 0, "sound", json!([]));
+    desk.says(&["--seen", &kept], 0, "sound", &json!([]));
     // A proof that is not needed is in nobody's way.
-    desk.says(&["--seen", &kept, "--consistency", &proof], 0, "sound", json!([]));
+    desk.says(&["--seen", &kept, "--consistency", &proof], 0, "sound", &json!([]));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn what_is_no_checkpoint_or_no_proof_is_named() {
         (kept.clone(), "no-such-file".to_owned(), "`no-such-file` cannot be read: "),
         ("no-such-file".to_owned(), proof.clone(), "`no-such-file` cannot be read: "),
         (
-            kept.clone(),
+            kept,
             desk.file("of-an-entry", serde_json::to_vec(&desk.log.entry(JOB, 2)).unwrap()),
             "of-an-entry`: ",
         ),

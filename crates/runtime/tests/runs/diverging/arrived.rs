@@ -232,7 +232,7 @@ async fn a_doubt_that_a_report_opens_follows_from_it() {
     cut.deliver().await;
     cut.of_another_world().await;
     assert_eq!(cut.scene.drive(cut.job).await, Left::Ended);
-    opened_by(cut, "delta_does_not_apply").await;
+    Box::pin(opened_by(cut, "delta_does_not_apply")).await;
 
     // It was to be sent again, and is known to have arrived.
     let cut = Cut::off(Recovery::Keyed).await;
@@ -240,7 +240,7 @@ async fn a_doubt_that_a_report_opens_follows_from_it() {
     cut.work_until("failure", 1).await;
     cut.deliver().await;
     assert_eq!(cut.scene.drive(cut.job).await, Left::Ended);
-    opened_by(cut, "reported").await;
+    Box::pin(opened_by(cut, "reported")).await;
 }
 
 /// A doubt with this code is derived, and another in its place is found.
