@@ -7,7 +7,7 @@ use std::{env, fs, io};
 fn main() -> io::Result<()> {
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors");
     let mut table = String::from("[\n");
-    for part in ["bundles", "json"] {
+    for part in ["bundles", "json", "runs"] {
         let directory = vectors.join(part);
         println!("cargo::rerun-if-changed={}", directory.display());
         let files = fs::read_dir(&directory)?.map(|entry| entry.map(|entry| entry.path()));

@@ -220,7 +220,7 @@ codes! {
         "not_all": "the proofs do not say which trajectories there are in all", "ask for `gesta export --all`";
         "not_sealed": "the log holds nothing of a trajectory, or nothing shows what it holds", "`gesta seal`, and export again";
         "sealed_in_part": "a trajectory has grown since the checkpoint", "the entries after it may still be cut or rewritten: `gesta seal`, and export again";
-        "consistency": "nothing shows that the log has grown from the checkpoint seen before", "`gesta proof --since SIZE` shows it";
+        "consistency": "nothing shows that the log has grown from the checkpoint seen before", "`gesta proof --since SIZE` shows it, for the newest checkpoint: make it when the bundle is exported";
         "rolled_back": "the log or the store has less than it had when it was seen before", "its store was rolled back, or this is an old copy: `gesta restore --in-place` goes on with one";
         "other_store": "what is remembered of the store outside of it is another store's", "check which store this is; `gesta restore --in-place` goes on with it";
         "split_view": "the log is not the one that was seen before", "its owner shows different logs to different people: keep both checkpoints";

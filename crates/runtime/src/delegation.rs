@@ -171,21 +171,21 @@ pub(crate) async fn to_parent(
     let (store, now) = (&shared.store, shared.pulse.now());
     let Some(parent) = chain.state().owes_parent() else { return Ok(Vec::new()) };
     cut::here("after_child_end");
-    let by = Author::Principal(acts_for(chain.state())?);
     let (child, facts) = (chain.state(), chain.view());
     let mut above = Chain::<Facts>::follow(Arc::clone(store), parent).await?;
     let written = above
         .write(|draft| {
             let step = draft.view().works_for(child.trajectory()).cloned();
             if let Some(step) = step {
-                let body = result(child, facts, step)?;
+                let (by, body) = ended(child, facts, step)?;
                 #[cfg(feature = "sabotage")]
                 let body = sabotaged(body, shared.options.sabotage);
-                draft.push(now, by.clone(), Body::DelegationResult(Box::new(body)))?;
+                draft.push(now, by, Body::DelegationResult(Box::new(body)))?;
             }
             Ok::<_, RunError>(())
         })
         .await?;
+    let by = Author::Principal(acts_for(chain.state())?);
     cut::here("after_result");
     let mut entries = written.entries;
     let head = above.state().head().ok_or(RunError::NotBegun)?;
@@ -201,6 +201,15 @@ pub(crate) async fn to_parent(
         .await?;
     entries.extend(written.entries);
     Ok(entries)
+}
+
+/// What a child that has ended tells its parent, and in whose name.
+pub(crate) fn ended(
+    child: &State,
+    facts: &Facts,
+    step: StepId,
+) -> Result<(Author, DelegationResult), RunError> {
+    Ok((Author::Principal(acts_for(child)?), result(child, facts, step)?))
 }
 
 fn result(child: &State, facts: &Facts, step: StepId) -> Result<DelegationResult, RunError> {

@@ -30,6 +30,18 @@ pub struct Erasure {
     pub entries: Vec<(TrajectoryId, u64)>,
 }
 
+/// What a store that was put back had forgotten of erasing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recalled {
+    /// The trajectories that say so again, with the number of the entry.
+    pub said: Vec<(TrajectoryId, u64)>,
+    /// Those that cannot: as the copy has them, they have not ended. Their values are gone all the same.
+    pub open: Vec<TrajectoryId>,
+}
+
+/// Trajectories by what they are a child or a branch of.
+type Below = BTreeMap<TrajectoryId, Vec<TrajectoryId>>;
+
 /// What matters of a chain.
 #[derive(Clone, Default)]
 struct Seen {
@@ -62,7 +74,7 @@ pub async fn erase(
     if family != trajectory {
         return Err(RunError::OfFamily { trajectory, family });
     }
-    let members = members(store, trajectory).await?;
+    let members = members(store, &below(store).await?, trajectory).await?;
     let others = members.keys().copied().filter(|member| *member != trajectory);
     let others: Vec<TrajectoryId> = others.collect();
     if !tree && !others.is_empty() {
@@ -86,6 +98,34 @@ pub async fn erase(
         entries.push((member, say(&mut chain, key, (by, reason), now).await?));
     }
     Ok(Erasure { key, entries })
+}
+
+/// Has the chains of a copy say what was erased after it was made: the keys know. Asking again changes nothing.
+pub async fn recall(
+    store: &Arc<dyn Store>,
+    vault: &Vault,
+    (by, reason): (&Principal, &str),
+    now: UnixMs,
+) -> Result<Recalled, RunError> {
+    let mut recalled = Recalled::default();
+    let destroyed = vault.destroyed().await?;
+    if destroyed.is_empty() {
+        return Ok(recalled);
+    }
+    let below = below(store).await?;
+    for (family, key) in destroyed {
+        for (member, mut chain) in members(store, &below, family).await? {
+            if chain.view().erased.is_some_and(|(what, _)| what == key) {
+                continue;
+            }
+            if chain.state().ended().is_none() {
+                recalled.open.push(member);
+                continue;
+            }
+            recalled.said.push((member, say(&mut chain, key, (by, reason), now).await?));
+        }
+    }
+    Ok(recalled)
 }
 
 /// Appends that the key is destroyed, unless the chain says so already.
@@ -113,9 +153,9 @@ async fn say(
 /// A trajectory and everything below it, children and branches, as far as it holds sensitive values.
 async fn members(
     store: &Arc<dyn Store>,
+    below: &Below,
     trajectory: TrajectoryId,
 ) -> Result<BTreeMap<TrajectoryId, Chain<Seen>>, RunError> {
-    let below = below(store).await?;
     let mut found = BTreeMap::new();
     let mut next = vec![trajectory];
     let mut seen = std::collections::BTreeSet::new();
@@ -135,10 +175,8 @@ async fn members(
 }
 
 /// The trajectories of a store by what they are a child or a branch of. Branches are found nowhere else.
-async fn below(
-    store: &Arc<dyn Store>,
-) -> Result<BTreeMap<TrajectoryId, Vec<TrajectoryId>>, RunError> {
-    let mut below: BTreeMap<TrajectoryId, Vec<TrajectoryId>> = BTreeMap::new();
+async fn below(store: &Arc<dyn Store>) -> Result<Below, RunError> {
+    let mut below = Below::new();
     let mut listing = Listing::default();
     loop {
         let page = store.list(&listing, PAGE).await?;

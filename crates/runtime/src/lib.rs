@@ -61,7 +61,7 @@ pub use authority::{Keys, Unauthorised};
 pub use branches::{At, BranchOrder};
 pub use budgets::shortage;
 pub use desk::{COMPILER, Event, Listener};
-pub use erase::{Erasure, erase};
+pub use erase::{Erasure, Recalled, erase, recall};
 pub use error::RunError;
 pub use facts::{Descent, Facts, Point, STARTS};
 pub use gesta::Gesta;

@@ -120,6 +120,11 @@ impl Vault {
         }
     }
 
+    /// The families whose keys were destroyed, and which keys these were.
+    pub async fn destroyed(&self) -> Result<Vec<(TrajectoryId, Digest)>, RunError> {
+        Ok(self.keys.destroyed().await?)
+    }
+
     fn no_key(&self, family: TrajectoryId) -> RunError {
         RunError::NoDataKey { trajectory: family, place: self.keys.place() }
     }

@@ -86,6 +86,10 @@ pub trait DataKeys: Send + Sync + 'static {
     /// Destroys the key of a trajectory: overwritten, and only its digest left. `Ok` means durable. A crash
     /// leaves all of it or nothing; the same again changes nothing.
     async fn destroy(&self, trajectory: TrajectoryId) -> Result<Kept, StoreError>;
+
+    /// Every trajectory whose key was destroyed, with the digest of the key: what a copy of the store from before
+    /// that does not know.
+    async fn destroyed(&self) -> Result<Vec<(TrajectoryId, Digest)>, StoreError>;
 }
 
 /// Why nothing is noted.
@@ -156,5 +160,14 @@ impl DataKeys for MemoryDataKeys {
         let kept = kept.clone();
         rows.openings.retain(|(of, _), _| *of != trajectory);
         Ok(kept)
+    }
+
+    async fn destroyed(&self) -> Result<Vec<(TrajectoryId, Digest)>, StoreError> {
+        let rows = self.rows();
+        let gone = rows.keys.iter().filter_map(|(trajectory, kept)| match kept {
+            Kept::Destroyed(digest) => Some((*trajectory, *digest)),
+            Kept::Key(_) | Kept::Nothing => None,
+        });
+        Ok(gone.collect())
     }
 }

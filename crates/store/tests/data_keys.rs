@@ -27,6 +27,7 @@ async fn keeps(keys: &dyn DataKeys) {
     assert_eq!(keys.opening(ONE, commitment).await.unwrap(), Some(blob));
     assert_eq!(keys.opening(TWO, commitment).await.unwrap(), None);
 
+    assert_eq!(keys.destroyed().await.unwrap(), []);
     let destroyed = Kept::Destroyed(first.digest());
     assert_eq!(keys.destroy(ONE).await.unwrap(), destroyed);
     assert_eq!(keys.destroy(ONE).await.unwrap(), destroyed);
@@ -35,6 +36,7 @@ async fn keeps(keys: &dyn DataKeys) {
     assert_eq!(keys.opening(ONE, commitment).await.unwrap(), None);
     assert!(keys.note(ONE, &[(commitment, blob)]).await.is_err());
     assert_eq!(keys.key(TWO).await.unwrap(), Kept::Key(second));
+    assert_eq!(keys.destroyed().await.unwrap(), [(ONE, first.digest())]);
 }
 
 #[tokio::test]

@@ -189,6 +189,9 @@ impl Words {
                 "`--consistency` goes with `--seen`: the checkpoint that you have kept".to_owned()
             );
         }
+        if log.all && matches!(what, What::Proof(_)) {
+            return Err("`--all` is demanded of a bundle: a proof is of one entry".to_owned());
+        }
         let threads =
             threads.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
         Ok(Args { trust, what, json, partial, quiet, threads, log })
@@ -256,6 +259,7 @@ mod tests {
             &["--checkpoint-after", "yesterday", "b"],
             &["--trust", "t", "--consistency", "c", "b"],
             &["--trust", "t", "--proof", "p", "b"],
+            &["--trust", "t", "--proof", "p", "--all"],
         ] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }

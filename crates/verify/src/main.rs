@@ -111,7 +111,7 @@ fn demand(log: &LogArgs) -> Result<Demand, String> {
                     Some(proof.map_err(|error| format!("`{}`: {error}", path.display()))?)
                 }
             };
-            Some(Seen { head, consistency: proof.map(|proof| proof.consistency) })
+            Some(Seen { head, consistency: proof })
         }
     };
     let (sealed, all, after, witnesses) = (*sealed, *all, *after, *witnesses);

@@ -301,7 +301,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "{}: {trajectories} trajectories, {entries} entries, {signatures} signatures, \
-             {blobs} blobs, {links} links",
+             {blobs} references to blobs, {links} links",
             self.verdict
         )?;
         for finding in &self.findings {

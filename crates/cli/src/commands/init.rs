@@ -310,5 +310,11 @@ fn report(session: &mut Session, directory: &Path, founded: &Founded) -> Result<
     {
         Session::note("hint: gesta.toml does not hold the password; give the URL by GESTA_STORE");
     }
+    // Later is too late: what is sealed under a key stays under it.
+    if matches!(place, Place::Postgres { .. }) && config.data_keys.is_none() {
+        Session::note(
+            "hint: data keys of sensitive values will be in the same database; `data_keys` in gesta.toml keeps them in a file or another database, which no copy of this one takes along (docs/erasure.md)",
+        );
+    }
     Ok(())
 }

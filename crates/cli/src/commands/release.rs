@@ -98,6 +98,9 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     if arguments.all {
         asked.extend(held.iter().map(|row| row.trajectory));
     }
+    if asked.is_empty() && !session.out.is_json() {
+        session.out.line("nothing is held")?;
+    }
     let (by, ask, note) = (workshop::operator()?, arguments.ask, arguments.note.clone());
     let release = Release { at: Session::now(), by, ask, note };
     for trajectory in asked {

@@ -15,7 +15,7 @@ use clap::Args;
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::time::UnixMs;
-use gesta_runtime::{Anchored, alive, log_name};
+use gesta_runtime::{Anchored, Recalled, alive, log_name, recall};
 use gesta_store::{Epoch, Opening, Store};
 use serde_json::json;
 
@@ -86,7 +86,24 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         None => restoring.in_place(session)?,
         Some(file) => restoring.from(session, file, arguments.force)?,
     };
-    tell(session, &restored)
+    let recalled = said_again(session, &restored.store);
+    tell(session, &restored, &recalled)
+}
+
+/// What was erased after the copy was made is said again in its chains. The values are gone whether that succeeds
+/// or not, and the epoch is open: a failure is told, and keeps nobody.
+fn said_again(session: &Session, store: &Arc<dyn Store>) -> Recalled {
+    let recalling = || {
+        let (vault, by) = (session.vault(store)?, workshop::operator()?);
+        let why = (&by, "erased before; the store was restored from an older copy");
+        anyhow::Ok(session.wait(recall(store, &vault, why, Session::now()))?)
+    };
+    recalling().unwrap_or_else(|error| {
+        Session::note(&format!(
+            "warning: what was erased since the copy was made cannot be told: {error:#}\nhint: `gesta erase ID --reason …` says it in the chain of ID"
+        ));
+        Recalled::default()
+    })
 }
 
 impl Restoring {
@@ -300,7 +317,7 @@ fn log(epoch: Epoch) -> Result<Option<String>> {
     Ok(sealing::has_sealer(&workspace).then(name))
 }
 
-fn tell(session: &mut Session, restored: &Restored) -> Result<u8> {
+fn tell(session: &mut Session, restored: &Restored, recalled: &Recalled) -> Result<u8> {
     let Restored { store, epoch, copied_at, aside, beyond } = restored;
     let held = session.wait(release::held(store))?;
     let log = log(*epoch)?;
@@ -316,6 +333,8 @@ fn tell(session: &mut Session, restored: &Restored) -> Result<u8> {
             "held": held,
             "forgotten": beyond,
             "log": log,
+            "erased": recalled.said.iter().map(|(id, seq)| json!({ "trajectory": id, "seq": seq })).collect::<Vec<_>>(),
+            "erased_and_open": recalled.open,
         }))?;
         return Ok(0);
     }
@@ -329,6 +348,16 @@ fn tell(session: &mut Session, restored: &Restored) -> Result<u8> {
     }
     for (trajectory, head) in beyond {
         session.out.line(format!("forgotten: {trajectory} was at entry {} before", head.seq))?;
+    }
+    for (trajectory, seq) in &recalled.said {
+        session.out.line(format!(
+            "erased: {trajectory} says so again, at entry {seq}; its data key was destroyed before"
+        ))?;
+    }
+    for trajectory in &recalled.open {
+        session.out.line(format!(
+            "erased: the sensitive values of {trajectory} are gone, and in this copy it has not ended: cancel it, then `gesta erase` puts that on record"
+        ))?;
     }
     session.out.line(
         "keys revoked, policies published and freezes set since then are forgotten too: look at the registry with `gesta keys` and `gesta policy show` first",

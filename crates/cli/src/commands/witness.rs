@@ -282,8 +282,9 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The proof that the log goes on where it ended with `from` leaves.
-    fn proof(&self, from: u64, to: u64) -> Result<Vec<Digest>> {
+    /// The proof that the log goes on from the last checkpoint that was signed.
+    fn proof(&self, last: &TreeHead, head: &TreeHead) -> Result<Vec<Digest>> {
+        let (from, to) = (last.size, head.size);
         let Some(ranges) = tree::consistency(from, to).filter(|_| from < to) else {
             return Ok(Vec::new());
         };
@@ -292,16 +293,12 @@ impl Source<'_> {
             let bytes = std::fs::read(path).with_context(|| format!("cannot read `{shown}`"))?;
             let proof = ConsistencyProof::parse(&bytes)
                 .map_err(|error| Problem::new(format!("`{shown}`: {error}")).bad_input())?;
-            if proof.from != from {
-                return Err(Problem::new(format!(
-                    "`{shown}` is a proof since {} leaves",
-                    proof.from
-                ))
-                .hint(format!("`gesta proof --since {from}` makes the one that is needed"))
-                .bad_input()
-                .into());
-            }
-            return Ok(proof.consistency);
+            let proof = proof.between(last, head).map_err(|error| {
+                Problem::new(format!("`{shown}`: {error}"))
+                    .hint(format!("`gesta proof --since {from}` leads to the newest checkpoint, which `gesta seal export` writes"))
+                    .bad_input()
+            })?;
+            return Ok(proof.to_vec());
         }
         let Some(directory) = self.tiles.filter(|_| !ranges.is_empty()) else {
             if ranges.is_empty() {
@@ -343,8 +340,7 @@ fn sign(
     let (note, head, watched) = signed_checkpoint(checkpoint, &mut state)?;
     let last = watched.last.as_deref().map(TreeHead::parse).transpose()?;
     if let Some(last) = &last {
-        let proof =
-            if last.size < head.size { source.proof(last.size, head.size)? } else { Vec::new() };
+        let proof = if last.size < head.size { source.proof(last, &head)? } else { Vec::new() };
         follows(last, &head, &proof).map_err(|breach| {
             Problem::new(format!("not signed: {breach}"))
                 .hint(format!(

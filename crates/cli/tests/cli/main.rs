@@ -17,6 +17,7 @@ mod check;
 mod codes;
 mod confirm;
 mod conformance;
+mod copies;
 mod delegation;
 mod demo;
 mod diff;

@@ -45,7 +45,7 @@ impl Database {
         self.one(sql)
     }
 
-    fn one<T: for<'a> tokio_postgres::types::FromSql<'a>>(&self, sql: &str) -> T {
+    pub(crate) fn one<T: for<'a> tokio_postgres::types::FromSql<'a>>(&self, sql: &str) -> T {
         self.runtime.block_on(async {
             let connected = tokio_postgres::connect(&self.url(), tokio_postgres::NoTls).await;
             let (client, connection) = connected.unwrap();
@@ -55,7 +55,7 @@ impl Database {
     }
 
     /// Runs a command line with the server's own programs in PATH.
-    fn shell(&self, world: &World, line: &str) -> String {
+    pub(crate) fn shell(&self, world: &World, line: &str) -> String {
         let bin: String = self.one("SELECT setting FROM pg_config WHERE name = 'BINDIR'");
         let path = std::env::var("PATH").unwrap_or_default();
         let ran = Command::new("sh")
@@ -70,11 +70,19 @@ impl Database {
         String::from_utf8(ran.stdout).unwrap()
     }
 
+    /// Everything in it is lost, and a dump is put in its place.
+    pub(crate) fn replace(&self, world: &World, dump: &str) {
+        self.run(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        self.run(&format!("CREATE DATABASE {}", self.name));
+        let url = self.url();
+        self.shell(world, &format!("pg_restore --exit-on-error --dbname='{url}' {dump}"));
+    }
+
     fn run(&self, sql: &str) {
         self.run_in(&self.server, sql);
     }
 
-    fn run_in(&self, url: &str, sql: &str) {
+    pub(crate) fn run_in(&self, url: &str, sql: &str) {
         self.runtime.block_on(async {
             let connected = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
             let (client, connection) = connected.unwrap();
@@ -262,10 +270,7 @@ fn a_dump_of_a_database_at_work_is_restored_and_nothing_is_repeated() {
     let outside = || ["payments", "mails"].map(|what| world.files(what));
     assert_eq!(outside(), [16, 8]);
 
-    let name = &database.name;
-    database.run(&format!("DROP DATABASE {name} WITH (FORCE)"));
-    database.run(&format!("CREATE DATABASE {name}"));
-    database.shell(&world, &format!("pg_restore --exit-on-error --dbname='{url}' b.dump"));
+    database.replace(&world, "b.dump");
     let refused = run(&["worker", "--once"]).expect(1);
     assert!(refused.err.contains("behind its anchor"), "{}", refused.err);
     let restored = run(&["restore", "--in-place", "--json"]).json();

@@ -8,10 +8,10 @@ use gesta_verify::report::{Fate, Report, Verdict};
 use crate::export::audit;
 use crate::world::World;
 
-const MAIL: &str = "bob.smith+7@example.org";
+pub(crate) const MAIL: &str = "bob.smith+7@example.org";
 const NAME: &str = "Robert \"Bob\" Smith";
 
-const TOOLS: &str = r#"
+pub(crate) const TOOLS: &str = r#"
 [tools."crm.find"]
 effect = "read"
 input = { type = "object", required = ["mail"], properties = { mail = { type = "string", minLength = 6, x-gesta-sensitive = true } } }
@@ -30,7 +30,7 @@ input = { type = "object", required = ["to"], properties = { to = { type = "stri
 driver.process = { command = "read -r args; echo \"nobody here: $args\" | tee /dev/stderr; exit 10", shell = true, env = ["PATH"], exit = { 10 = "did_not_happen" } }
 "#;
 
-const JOB: &str = r#"job: greet
+pub(crate) const JOB: &str = r#"job: greet
 input:
   mail: { type: string, sensitive: true }
 steps:
@@ -219,12 +219,12 @@ fn what_is_erased_is_gone_and_everything_still_verifies() {
 }
 
 /// The only data key of a workspace.
-fn data_key(world: &World) -> Vec<u8> {
+pub(crate) fn data_key(world: &World) -> Vec<u8> {
     let file = rusqlite::Connection::open(world.path("gesta.db-data-keys")).unwrap();
     file.query_row("SELECT key FROM data_keys", [], |row| row.get(0)).unwrap()
 }
 
-fn holds(path: &Path, bytes: &[u8]) -> bool {
+pub(crate) fn holds(path: &Path, bytes: &[u8]) -> bool {
     std::fs::read(path).unwrap().windows(bytes.len()).any(|window| window == bytes)
 }
 

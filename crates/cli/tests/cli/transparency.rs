@@ -171,6 +171,21 @@ fn a_witness_signs_what_goes_on_and_nothing_else() {
     let report = audit(&world, "seen.gesta", &witnessed);
     assert_eq!(report.verdict, Verdict::Sound, "{report}");
 
+    // A proof that leads elsewhere is named as that, and accuses nobody.
+    export("log");
+    grow(&world, "ida");
+    world.gesta(&["seal"]).ok();
+    for (since, leads) in [
+        (size, format!("from {size} to {}", size + 5)),
+        (size + 3, format!("from {} to {}", size + 3, size + 5)),
+    ] {
+        world.gesta(&["proof", "--since", &since.to_string(), "-o", "since.json"]).ok();
+        let other = sign("log/checkpoint", &["--consistency", "since.json"]).expect(2);
+        let wanted = format!("one from {} to {} leaves of", size + 3, size + 4);
+        assert!(other.err.contains(&leads) && other.err.contains(&wanted), "{}", other.err);
+        assert!(!other.err.contains("split view"), "{}", other.err);
+    }
+
     refuses_another_history(&world, size, &sign);
 }
 

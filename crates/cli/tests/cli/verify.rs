@@ -158,14 +158,14 @@ fn what_a_row_says_beside_its_end_is_not_asked() {
 fn documents_that_were_in_force_are_checked_if_they_are_here() {
     let world = World::with_workspace();
     let sound = world.gesta(&["verify"]).ok();
-    assert!(sound.contains("1 blobs") && !sound.contains("not checked"), "{sound}");
+    assert!(sound.contains("1 references to blobs") && !sound.contains("not checked"), "{sound}");
     assert_eq!(damage(&world, "UPDATE blobs SET bytes = CAST('permit' AS BLOB)"), 1);
     let changed = world.gesta(&["verify"]).expect(3);
     assert!(changed.out.contains("tampered (blob)"), "{}", changed.out);
     assert_eq!(damage(&world, "DELETE FROM blobs"), 1);
     let absent = world.gesta(&["verify"]).ok();
     let said = "not checked: policy, catalogue or configuration: the blob `";
-    assert!(absent.contains(said) && absent.contains("0 blobs"), "{absent}");
+    assert!(absent.contains(said) && absent.contains("0 references to blobs"), "{absent}");
 }
 
 #[test]

@@ -114,6 +114,17 @@ pub enum EvidenceError {
         /// What it should show.
         what: &'static str,
     },
+    /// A proof of consistency between other checkpoints than those in question.
+    #[error(
+        "the proof leads from {} to {} leaves of `{}`, and one from {} to {} leaves of `{}` is needed",
+        leads.0, leads.1, leads.2, wanted.0, wanted.1, wanted.2
+    )]
+    Elsewhere {
+        /// From and to how many leaves it leads, and of which log.
+        leads: (u64, u64, String),
+        /// What it should lead from and to.
+        wanted: (u64, u64, String),
+    },
 }
 
 // The cause is part of the message: as a source it would be told twice.
@@ -206,6 +217,18 @@ impl ConsistencyProof {
             return Err(EvidenceError::Shape("they are of another type"));
         }
         Ok(proof)
+    }
+
+    /// The hashes, if the proof is about these two. One about others fails against these whether they agree or
+    /// not, and must not be taken for a split view.
+    pub fn between(&self, seen: &TreeHead, given: &TreeHead) -> Result<&[Digest], EvidenceError> {
+        let note = Note::parse(self.checkpoint.as_bytes()).map_err(CheckpointError::Note)?;
+        let to = TreeHead::parse(&note.text)?;
+        if (self.from, to.size, &to.origin) == (seen.size, given.size, &given.origin) {
+            return Ok(&self.consistency);
+        }
+        let wanted = (seen.size, given.size, given.origin.clone());
+        Err(EvidenceError::Elsewhere { leads: (self.from, to.size, to.origin), wanted })
     }
 }
 

@@ -1,15 +1,16 @@
 //! From an entry to the part of a turn that must have written it, and what that part writes now.
 
+mod arrived;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-use gesta_core::amounts::Amounts;
 use gesta_core::body::{
-    Attempt, Check, Checkpoint, Commit, Failure, InDoubt, Mandate, Origin, Plan, Rejection,
+    Attempt, Check, Checkpoint, Commit, Failure, Mandate, Origin, Plan, Rejection,
 };
 use gesta_core::content::Content;
 use gesta_core::digest::{Digest, EntryId};
-use gesta_core::document::{Certainty, Decision, EffectReport, Outcome, Permit, Receipt};
+use gesta_core::document::{Decision, EffectReport, Outcome, Permit, Receipt, ResolutionStatement};
 use gesta_core::entry::{Author, Body, Entry};
 use gesta_core::guardian::{self, Allowance, Standing, Unpublished};
 use gesta_core::ids::{StepId, ToolName};
@@ -135,6 +136,9 @@ impl Player<'_> {
             }
             _ => {}
         }
+        if let Body::DelegationResult(told) = &payload.body {
+            return self.child_ended(entry, told).await;
+        }
         if !matches!(payload.by, Author::Worker { .. }) {
             return Ok(Derived::Given);
         }
@@ -160,6 +164,9 @@ impl Player<'_> {
             },
             Body::Failure(failure) => return self.failed(entry, failure).await,
             Body::InDoubt(doubt) => return self.doubted(entry, doubt).await,
+            Body::Resolution(resolution) => return self.resolved(entry, resolution).await,
+            Body::LateEffect(late) => return self.taken_up(entry, &late.report, at).await,
+            Body::Confirmation(found) => return self.confirmed(entry, found).await,
             Body::Waiting(waiting) if waiting.rests() => Scene::of(Part::Rest, at),
             Body::Waiting(waiting) => Scene::of(Part::Work(&waiting.step), at),
             Body::Timer(timer) => Scene::of(Part::Timer(&timer.step), at),
@@ -359,28 +366,6 @@ impl Player<'_> {
         self.settled(entry, &failure.step, (started, how), evidence, now).await
     }
 
-    async fn doubted(&mut self, entry: &Entry, doubt: &InDoubt) -> Result<Derived, RunError> {
-        let InDoubt { known, output, started, step } = doubt;
-        let now = entry.payload().at;
-        match known.code.as_str() {
-            // What has arrived says so by itself.
-            "reported" | "delta_does_not_apply" => return Ok(Derived::Given),
-            "not_sent_again" => {
-                return self.perform(entry, Scene::of(Part::Work(step), now)).await;
-            }
-            _ => {}
-        }
-        let how = How::Failed {
-            certainty: Certainty::Unknown,
-            retryable: false,
-            cost: Amounts::default(),
-            error: known.clone(),
-            retry_after_ms: 0,
-            output: *output,
-        };
-        self.settled(entry, step, (*started, how), None, now).await
-    }
-
     /// A call is settled again.
     async fn settled(
         &mut self,
@@ -527,15 +512,17 @@ impl Player<'_> {
 /// What the desk signs again as it was signed then has the signature of then.
 fn stand_in(desk: &Desk, body: &Body) {
     let signed = signed(body);
-    let receipts = |document: &&SignedRef<'_>| document.type_ == Receipt::TYPE;
+    let executors = |document: &&SignedRef<'_>| {
+        [Receipt::TYPE, ResolutionStatement::TYPE].contains(&document.type_)
+    };
     let by = |signer: &Signer, of: Vec<&SignedRef<'_>>| {
         if let Some(first) = of.first() {
             let signed = of.iter().map(|document| (document.message(), document.signature()));
             signer.stand_for(first.key, signed);
         }
     };
-    by(&desk.shared.key, signed.iter().filter(receipts).collect());
-    by(&desk.shared.guardian, signed.iter().filter(|document| !receipts(document)).collect());
+    by(&desk.shared.key, signed.iter().filter(executors).collect());
+    by(&desk.shared.guardian, signed.iter().filter(|document| !executors(document)).collect());
 }
 
 /// What a stage of a decision says it found, if it says so in this form.

@@ -118,7 +118,7 @@ fn first(one: &Value, other: &Value, pointer: &mut String) -> (Option<Value>, Op
 
 /// What can cause a difference at a place.
 fn likely(pointer: &str) -> &'static str {
-    const CAUSES: [(&str, &str); 13] = [
+    const CAUSES: [(&str, &str); 18] = [
         (
             "/kind",
             "another kind of entry would have been added: a decision or an outcome comes out otherwise",
@@ -140,6 +140,14 @@ fn likely(pointer: &str) -> &'static str {
         ("/body/hash", "the plan is named by another hash than that of its steps"),
         ("/body/world", "what was committed until here comes to another world"),
         ("/body/run_hash", "something else was done than what the end says"),
+        (
+            "/body/mode",
+            "the plan, or what is said of the resource where it is declared, leads to something else",
+        ),
+        ("/body/answer", "what is answered is not what was done, here or in the child's own chain"),
+        ("/body/spent", "the child's own chain says that it used something else"),
+        ("/body/end", "the child's own chain ends otherwise"),
+        ("/body/statement", "it does not follow from what the executor reported"),
         ("/body/retry_at", "the pause before another try is not what the step's seed gives"),
     ];
     CAUSES

@@ -70,6 +70,38 @@ impl Turn<'_> {
         Ok(draft.state().name() == "live" && draft.state().unconfirmed(node).is_none())
     }
 
+    /// The same, with what was found on record in place of verifiers: of what the node uses, what the record has
+    /// findings of. What it leaves out is missed when the node goes on.
+    pub(super) fn found_again(
+        &self,
+        draft: &mut Draft<Facts>,
+        recorded: &Confirmation,
+    ) -> Result<(), RunError> {
+        let node = &recorded.step;
+        let Some(spec) = draft.view().spec(node).and_then(Result::ok) else {
+            return Ok(());
+        };
+        if draft.view().asks(node) {
+            return Ok(());
+        }
+        let mut checks: Vec<(ConfirmationMode, Check)> = Vec::new();
+        for one in self.used(draft.view(), node, &spec) {
+            let found = recorded.checks.iter().find(|check| check.resource == one.resource);
+            match (one.known, found) {
+                (Some(_), _) if one.mode == ConfirmationMode::Warn => {}
+                (Some(known), Some(_)) => checks.push((one.mode, known)),
+                (None, Some(found)) => {
+                    let verifier = one.rule.verifier.to_string();
+                    checks.push((one.mode, Check { verifier, ..found.clone() }));
+                }
+                // Nothing is left to confirm only where nothing is left to look at.
+                (_, None) if recorded.checks.is_empty() => return Ok(()),
+                (_, None) => {}
+            }
+        }
+        self.record(draft, node, &checks)
+    }
+
     fn used(&self, facts: &Facts, node: &StepId, spec: &Spec) -> Vec<Used> {
         let mut before: Option<BTreeSet<StepId>> = None;
         let everything = self.looks_at_world(spec);

@@ -1,6 +1,7 @@
 //! What a turn would add about one step, or about the whole: for whoever replays a chain with the code
 //! that writes chains.
 
+use gesta_core::body::Confirmation;
 use gesta_core::document::EffectReport;
 use gesta_core::ids::StepId;
 use gesta_core::signed::Signed;
@@ -9,6 +10,7 @@ use gesta_store::{ChainError, Draft};
 
 use super::fan::Fan;
 use super::{Made, Turn};
+use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::pipeline::{self, Ended};
@@ -25,6 +27,10 @@ pub(crate) enum Part<'a> {
     Unapproved(&'a StepId),
     /// A call that is over.
     Settle(&'a Ended, Option<&'a Signed<EffectReport>>),
+    /// What an executor has reported.
+    Reported(&'a Signed<EffectReport>),
+    /// What verifiers have found.
+    Found(&'a Confirmation),
     /// Nothing can be done until something arrives.
     Rest,
     /// The end, or a rollback.
@@ -48,6 +54,10 @@ impl Turn<'_> {
             Part::Settle(ended, evidence) => {
                 pipeline::settle(self.desk, draft, ended, *evidence, self.now)
             }
+            Part::Reported(report) => {
+                effects::take_up(self.desk, draft, report, self.now).map(|_| ())
+            }
+            Part::Found(found) => self.found_again(draft, found),
             Part::Whole(act) => self.whole(draft, *act).map(|_| ()),
         };
         match done {

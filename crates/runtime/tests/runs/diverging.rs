@@ -2,6 +2,8 @@
 //! chain: one entry of an honest run at a time says something else than follows from what is before it. And
 //! what it says when something is lacking that a record rests on.
 
+mod arrived;
+
 use std::sync::Arc;
 
 use gesta_core::body::{Attempt, Completed, Origin, Plan, PlanStep, StepKind};
@@ -23,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::scene::{REGISTRY, Scene, now_since};
-use crate::written;
+use crate::{aftermath, written};
 
 const EVERYTHING: TrajectoryId = TrajectoryId::from_bytes([1; 16]);
 const UNDONE: TrajectoryId = TrajectoryId::from_bytes([2; 16]);
@@ -33,6 +35,8 @@ const REFUSED: TrajectoryId = TrajectoryId::from_bytes([3; 16]);
 struct Honest {
     scene: Scene,
     started: Instant,
+    /// Trajectories that copies have as well, to so many entries.
+    beside: Vec<(TrajectoryId, usize)>,
 }
 
 impl Honest {
@@ -40,7 +44,15 @@ impl Honest {
         let started = Instant::now();
         let clock = Arc::new(move || now_since(started));
         let (scene, _) = written::run(Arc::new(MemoryStore::new(clock)), started).await;
-        Self { scene, started }
+        Self { scene, started, beside: Vec::new() }
+    }
+
+    /// What befell jobs whose store was cut off, whose world had changed, and so on. Says which there are.
+    async fn aftermath() -> (Self, Vec<TrajectoryId>) {
+        let started = Instant::now();
+        let clock = Arc::new(move || now_since(started));
+        let (scene, jobs) = aftermath::run(Arc::new(MemoryStore::new(clock)), started).await;
+        (Self { scene, started, beside: Vec::new() }, jobs)
     }
 
     async fn entries(&self, trajectory: TrajectoryId) -> Vec<Entry> {
@@ -58,7 +70,8 @@ impl Honest {
         let started = self.started;
         let clock = Arc::new(move || now_since(started));
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(clock));
-        for (id, most) in [(REGISTRY, usize::MAX), (trajectory, until)] {
+        let whole = [(REGISTRY, usize::MAX), (trajectory, until)];
+        for (id, most) in whole.into_iter().chain(self.beside.iter().copied()) {
             let entries: Vec<Entry> = self.entries(id).await.into_iter().take(most).collect();
             for entry in &entries {
                 let body = &entry.payload().body;

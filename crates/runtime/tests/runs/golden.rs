@@ -1,4 +1,4 @@
-//! The same job comes to the same, however many workers have a hand in it.
+//! The same job comes to the same, however many workers have a hand in it, and on whichever store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,11 +8,15 @@ use gesta_core::digest::Digest;
 use gesta_core::entry::{Author, Body};
 use gesta_core::writ::Effect;
 use gesta_runtime::tools::{Catalogue, FunctionCall, FunctionError};
+use gesta_store::Store;
+use gesta_store::memory::MemoryStore;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, now_since};
 use crate::stage::{Ran, Witness, manifest};
+use crate::stores::{on_postgres, on_sqlite};
 
 const JOBS: u8 = 6;
 const JOB: &str = r#"
@@ -57,8 +61,9 @@ fn run_hash(ran: &Ran) -> Digest {
 }
 
 /// Runs all jobs, with so many workers at a time; each worker is told to stop after a while, and another comes.
-async fn run(workers: u64) -> (Vec<Digest>, usize) {
-    let mut scene = Scene::new(tools()).await;
+/// Says what each job came to, and how many workers had a hand in all of them.
+async fn run(store: Arc<dyn Store>, started: Instant, workers: u64) -> (Vec<Digest>, usize) {
+    let mut scene = Scene::on(store, tools(), started).await;
     scene.options.grace_ms = 0;
     let mut jobs = Vec::new();
     for number in 1..=JOBS {
@@ -89,7 +94,8 @@ async fn run(workers: u64) -> (Vec<Digest>, usize) {
     }
     for job in &jobs {
         while !scene.store.trajectory(*job).await.unwrap().unwrap().summary.status.ended() {
-            tokio::time::advance(Duration::from_millis(50)).await;
+            let a_while = Duration::from_millis(50);
+            let _has_passed = tokio::time::timeout(a_while, std::future::pending::<()>()).await;
         }
     }
     over.send(true).unwrap();
@@ -109,12 +115,46 @@ async fn run(workers: u64) -> (Vec<Digest>, usize) {
     (hashes, hands.len())
 }
 
+/// The two on a store of their own each: the same hashes, and jobs did change hands.
+macro_rules! one_and_eight {
+    ($open:expr) => {{
+        let started = Instant::now();
+        let (alone, hands) = run($open(started).await, started, 1).await;
+        assert_eq!(hands, usize::from(JOBS));
+        assert_eq!(alone.iter().collect::<BTreeSet<_>>().len(), usize::from(JOBS), "seeds differ");
+        let started = Instant::now();
+        let (together, hands) = run($open(started).await, started, 8).await;
+        assert!(hands > usize::from(JOBS), "no job changed hands");
+        assert_eq!(together, alone);
+        alone
+    }};
+}
+
+async fn in_memory(started: Instant) -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new(Arc::new(move || now_since(started))))
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_worker_and_eight_come_to_the_same_run_hash() {
-    let (alone, hands) = run(1).await;
-    assert_eq!(hands, usize::from(JOBS));
-    assert_eq!(alone.iter().collect::<BTreeSet<_>>().len(), usize::from(JOBS), "seeds differ");
-    let (together, hands) = run(8).await;
-    assert!(hands > usize::from(JOBS), "no job changed hands");
-    assert_eq!(together, alone);
+    one_and_eight!(in_memory);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_worker_and_eight_come_to_the_same_on_a_file() {
+    let home = tempfile::tempdir().unwrap();
+    let stores = std::cell::Cell::new(0);
+    let open = async |started| {
+        stores.set(stores.get() + 1);
+        let place = home.path().join(stores.get().to_string());
+        std::fs::create_dir(&place).unwrap();
+        on_sqlite(started, &place).await
+    };
+    let on_file = one_and_eight!(open);
+    assert_eq!(on_file, one_and_eight!(in_memory));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_worker_and_eight_come_to_the_same_on_a_server() {
+    let on_server = one_and_eight!(on_postgres);
+    assert_eq!(on_server, one_and_eight!(in_memory));
 }

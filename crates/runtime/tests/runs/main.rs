@@ -12,6 +12,7 @@ mod approvals;
 mod budget;
 mod confirm;
 mod diverging;
+mod expressions;
 mod failing;
 mod frozen;
 mod given_up;

@@ -1,5 +1,6 @@
 //! Whole jobs on every store: the same bytes, and the same fate when writes fail.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -33,8 +34,8 @@ pub(crate) async fn on_postgres(started: Instant) -> Arc<dyn Store> {
     Arc::new(Apart::open(started, open).await)
 }
 
-pub(crate) async fn on_sqlite(started: Instant, home: &tempfile::TempDir) -> Arc<dyn Store> {
-    let path = home.path().join("store.db");
+pub(crate) async fn on_sqlite(started: Instant, home: &Path) -> Arc<dyn Store> {
+    let path = home.join("store.db");
     let open = async move || {
         let store = SqliteStore::open(path, sqlite::Options::default()).unwrap();
         Arc::new(store) as Arc<dyn Store>
@@ -107,7 +108,7 @@ async fn gives_the_same_bytes(play: Play) {
     assert!(expected.len() > 20, "{}", expected.len());
     let home = tempfile::tempdir().unwrap();
     let started = Instant::now();
-    let on_file = bytes(play, on_sqlite(started, &home).await, started).await;
+    let on_file = bytes(play, on_sqlite(started, home.path()).await, started).await;
     assert_eq!(on_file.join("\n"), expected.join("\n"));
     let started = Instant::now();
     let on_server = bytes(play, on_postgres(started).await, started).await;

@@ -1,6 +1,7 @@
 //! What runs write, byte for byte: from fixed input, keys, clock and seeds the same chains, bundles and run
-//! hashes on every store. They are in `vectors/runs`, two bundles for each version, and every later version
-//! replays them (`cli/tests/cli/replay.rs`). Between them they hold every kind of entry.
+//! hashes on every store. They are in `vectors/runs`, three bundles for each version, and every later version
+//! replays them (`cli/tests/cli/replay.rs`). Between them they hold every kind of entry, and evaluate every
+//! function of expressions.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,10 +35,10 @@ use gesta_verify::report::Verdict;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::aftermath;
 use crate::scene::{REGISTRY, Scene, now_since, policies, replayed, worker_trust};
 use crate::stage::{Witness, manifest};
 use crate::stores::{on_postgres, on_sqlite};
+use crate::{aftermath, expressions};
 
 /// Mail waits for a person, everything else happens.
 const POLICY: &str = r#"
@@ -291,7 +292,7 @@ macro_rules! written_on_every_store {
         let in_memory = written($run(Arc::new(MemoryStore::new(clock)), started).await).await;
         let home = tempfile::tempdir().unwrap();
         let started = Instant::now();
-        let on_file = written($run(on_sqlite(started, &home).await, started).await).await;
+        let on_file = written($run(on_sqlite(started, home.path()).await, started).await).await;
         assert_eq!(Digest::of(&on_file), Digest::of(&in_memory), "SQLite and memory differ");
         let started = Instant::now();
         let on_server = written($run(on_postgres(started).await, started).await).await;
@@ -322,4 +323,9 @@ async fn the_same_jobs_give_the_same_bundle_on_every_store_and_the_one_that_is_c
 #[tokio::test(start_paused = true)]
 async fn what_befalls_jobs_is_written_the_same_on_every_store_and_as_it_is_checked_in() {
     written_on_every_store!(aftermath::run, "-aftermath");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expressions_come_to_is_written_the_same_on_every_store_and_as_it_is_checked_in() {
+    written_on_every_store!(expressions::run, "-expressions");
 }

@@ -41,6 +41,8 @@ const OPENING: &str = "SELECT blob FROM openings WHERE trajectory = $1 AND commi
 const DESTROY: &str = "
     WITH gone AS (DELETE FROM openings WHERE trajectory = $1)
     UPDATE data_keys SET key = NULL WHERE trajectory = $1";
+const DESTROYED: &str =
+    "SELECT trajectory, digest FROM data_keys WHERE key IS NULL ORDER BY trajectory";
 /// The row as it was stays in the table's file until it is written anew.
 const REWRITE: &str = "VACUUM FULL data_keys";
 
@@ -140,5 +142,21 @@ impl DataKeys for PostgresDataKeys {
         link.query(DESTROY, &[&trajectory.as_bytes().as_slice()]).await?;
         link.query(REWRITE, &[]).await?;
         self.look(trajectory).await
+    }
+
+    async fn destroyed(&self) -> Result<Vec<(TrajectoryId, Digest)>, StoreError> {
+        let found = self.link().await?.query(DESTROYED, &[]).await?;
+        let row = |row| {
+            let (trajectory, digest): (Vec<u8>, Vec<u8>) =
+                (rows::get(row, "trajectory")?, rows::get(row, "digest")?);
+            let read = || {
+                let trajectory = <[u8; 16]>::try_from(trajectory.as_slice()).ok()?;
+                let digest = <[u8; 32]>::try_from(digest.as_slice()).ok()?;
+                Some((TrajectoryId::from_bytes(trajectory), Digest::from_bytes(digest)))
+            };
+            let what = || "the row of a data key that was destroyed".to_owned();
+            read().ok_or_else(|| StoreError::Damaged { what: what() })
+        };
+        found.iter().map(row).collect()
     }
 }

@@ -210,4 +210,17 @@ impl DataKeys for SqliteDataKeys {
             Ok(kept)
         })
     }
+
+    async fn destroyed(&self) -> Result<Vec<(TrajectoryId, Digest)>, StoreError> {
+        self.run(false, Vec::new(), |db| {
+            let mut found = db.prepare(
+                "SELECT trajectory, digest FROM data_keys WHERE key IS NULL ORDER BY trajectory",
+            )?;
+            let rows = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let row = |(trajectory, digest)| {
+                (TrajectoryId::from_bytes(trajectory), Digest::from_bytes(digest))
+            };
+            Ok(Ok(rows.map(|found| found.map(row)).collect::<rusqlite::Result<_>>()?))
+        })
+    }
 }

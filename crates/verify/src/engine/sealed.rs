@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use gesta_core::digest::Digest;
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::keys::KeyId;
 use gesta_core::log::checkpoint::TreeHead;
-use gesta_core::log::evidence::{Breach, EntryProof, Evidence, EvidenceError, Proofs, follows};
+use gesta_core::log::evidence::{
+    Breach, ConsistencyProof, EntryProof, Evidence, EvidenceError, Proofs, follows,
+};
 use gesta_core::time::UnixMs;
 use gesta_core::trust::Keyring;
 use gesta_core::verification::{Class, Finding};
@@ -50,7 +51,7 @@ pub struct Seen {
     /// What it said.
     pub head: TreeHead,
     /// Shows that the log has grown from there, if it has.
-    pub consistency: Option<Vec<Digest>>,
+    pub consistency: Option<ConsistencyProof>,
 }
 
 impl Demand {
@@ -258,16 +259,20 @@ impl Judging<'_> {
     /// Whether the log goes on from what the verifier has seen before.
     fn follows(&mut self, seen: &Seen) {
         let Ok(given) = TreeHead::parse(&self.evidence.note.text) else { return };
-        let proof = seen.consistency.as_deref();
-        if seen.head.size < given.size && proof.is_none() {
-            let what = format!(
+        let proof = match &seen.consistency {
+            // Whatever has not grown, and what is of another log, needs none to be told apart.
+            _ if seen.head.size >= given.size || seen.head.origin != given.origin => Ok(&[][..]),
+            None => Err(format!(
                 "nothing shows that the log with {} leaves begins with the {} leaves seen before",
                 given.size, seen.head.size
-            );
-            self.refuse(Class::Incomplete, "consistency", None, what);
-            return;
-        }
-        let Err(breach) = follows(&seen.head, &given, proof.unwrap_or_default()) else { return };
+            )),
+            Some(proof) => proof.between(&seen.head, &given).map_err(|error| error.to_string()),
+        };
+        let proof = match proof {
+            Ok(proof) => proof,
+            Err(what) => return self.refuse(Class::Incomplete, "consistency", None, what),
+        };
+        let Err(breach) = follows(&seen.head, &given, proof) else { return };
         let what = breach.to_string();
         match breach {
             Breach::RolledBack { .. } => self.refuse(Class::Tampered, "rolled_back", None, what),

@@ -9,6 +9,7 @@ mod golden;
 mod program;
 mod scene;
 mod sealed;
+mod seen;
 mod tampering;
 mod vectors;
 mod writing;

@@ -3,6 +3,7 @@
 use gesta_core::digest::Digest;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::log::checkpoint::TreeHead;
+use gesta_core::log::evidence::ConsistencyProof;
 use gesta_core::log::note::Note;
 use gesta_core::trust::{Role, TrustRoot};
 use gesta_core::verification::Class;
@@ -145,7 +146,7 @@ fn a_log_is_compared_with_what_was_seen_before() {
         |head: TreeHead, consistency| Demand { seen: Some(Seen { head, consistency }), ..strict() };
     let now = TreeHead::parse(&log.note().text).unwrap();
     let from = now.size - 3;
-    let (root, proof) = (log.root(from), log.consistency(from).consistency);
+    let (root, proof) = (log.root(from), log.consistency(from));
     let before = TreeHead { size: from, root, ..now.clone() };
     for good in [seen(now.clone(), None), seen(before.clone(), Some(proof.clone()))] {
         assert_eq!(verified(&whole, &good).verdict, Verdict::Sound);
@@ -156,12 +157,14 @@ fn a_log_is_compared_with_what_was_seen_before() {
     let mut maps = now.clone();
     maps.extensions[0] = maps.extensions[0].replace("gesta-map ", "gesta-map A");
     let other = TreeHead { origin: "other".to_owned(), ..now };
+    let empty = ConsistencyProof { consistency: Vec::new(), ..proof.clone() };
     for (demand, class, code) in [
         (seen(grown, None), Class::Tampered, "rolled_back"),
         (seen(split, None), Class::Tampered, "split_view"),
         (seen(maps, None), Class::Tampered, "split_view"),
         (seen(forked, Some(proof)), Class::Tampered, "split_view"),
-        (seen(before.clone(), Some(Vec::new())), Class::Tampered, "split_view"),
+        (seen(before.clone(), Some(empty)), Class::Tampered, "split_view"),
+        (seen(before.clone(), Some(log.consistency(3))), Class::Incomplete, "consistency"),
         (seen(before, None), Class::Incomplete, "consistency"),
         (seen(other, None), Class::Untrusted, "log_origin"),
     ] {

@@ -111,6 +111,8 @@ mod tests {
         let names = VECTORS.iter().filter_map(|(part, file, _)| {
             let name = match *part {
                 "bundles" => file.strip_suffix(".tar"),
+                // What jobs wrote is changed at random, and no case by itself.
+                "runs" => None,
                 _ => file.strip_suffix(".json"),
             };
             name.map(|name| (*part, name))

@@ -10,19 +10,21 @@ use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
 use gesta_core::trust::TrustRoot;
-use gesta_verify::bundle::{Bundle, Contents, Writer};
+use gesta_verify::bundle::{Bundle, Contents, Disclosed, Writer};
 use gesta_verify::engine::Chains as _;
 use gesta_verify::report::Verdict;
 use serde_json::Value;
 
-use super::{Arguments, report, trust, vector};
+use super::{Arguments, VECTORS, report, trust, vector};
 use crate::commands::verify::bar;
 use crate::output;
 use crate::problem::Problem;
 use crate::session::Session;
 
-/// The bundles that are changed. The second is sealed.
-const SOUND: [&str; 2] = ["valid", "sealed"];
+/// The bundles of vectors that are changed, beside what jobs wrote. One is sealed, one discloses values.
+const SOUND: [&str; 3] = ["valid", SEALED, DISCLOSED];
+const SEALED: &str = "sealed";
+const DISCLOSED: &str = "disclosed";
 
 /// A sound bundle.
 struct Sound {
@@ -32,14 +34,35 @@ struct Sound {
 }
 
 impl Sound {
-    fn read(name: &'static str) -> Result<Self> {
-        let bytes =
-            vector("bundles", &format!("{name}.tar")).context("a sound bundle is lacking")?;
-        let sound = Self { name, bytes, trust: trust(name)? };
-        match sound.passes(bytes.to_vec())? {
-            true => Ok(sound),
-            false => Err(Problem::new(format!("`{name}` of the vectors is not sound")).into()),
+    /// Those that are made to be changed, and what jobs wrote.
+    fn all() -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for name in SOUND {
+            let bytes = vector("bundles", &format!("{name}.tar"));
+            all.push((name, bytes.context("a sound bundle is lacking")?, trust(name)?));
         }
+        for (_, file, bytes) in VECTORS.iter().filter(|(part, ..)| *part == "runs") {
+            if let Some(name) = file.strip_suffix(".tar") {
+                let keys = vector("runs", &format!("{name}.trust.json"));
+                let keys = TrustRoot::parse(keys.context("a run has no trust root")?)?;
+                all.push((name, bytes, keys));
+            }
+        }
+        all.into_iter()
+            .map(|(name, bytes, trust)| {
+                let sound = Self { name, bytes, trust };
+                match sound.passes(bytes.to_vec())? {
+                    true => Ok(sound),
+                    false => {
+                        Err(Problem::new(format!("`{name}` of the vectors is not sound")).into())
+                    }
+                }
+            })
+            .collect()
+    }
+
+    fn named<'a>(all: &'a [Self], name: &str) -> Result<&'a Self> {
+        all.iter().find(|sound| sound.name == name).context("a sound bundle is lacking")
     }
 
     fn passes(&self, bytes: Vec<u8>) -> Result<bool> {
@@ -49,17 +72,20 @@ impl Sound {
 
 /// Changes sound bundles at random, again and again. Returns the changes that were not found out.
 pub(super) fn mutations(session: &Session, arguments: &Arguments) -> Result<Vec<String>> {
-    let [valid, sealed] = SOUND.map(Sound::read);
-    let (valid, sealed) = (valid?, sealed?);
-    let forgery = Forgery::of(sealed.bytes)?;
+    let all = Sound::all()?;
+    let (sealed, disclosed) = (Sound::named(&all, SEALED)?, Sound::named(&all, DISCLOSED)?);
+    let (entries, values) = (Forgery::of(sealed.bytes)?, Forgery::of(disclosed.bytes)?);
     let bar = bar(output::shows_progress(session.out.is_json()), arguments.mutations);
     let mut dice = Dice(arguments.seed);
     let mut passed = Vec::new();
     for number in 0..arguments.mutations {
-        let (of, (changed, what)) = match dice.below(3) {
-            0 => (&valid, dice.change(valid.bytes)),
-            1 => (&sealed, dice.change(sealed.bytes)),
-            _ => (&sealed, forgery.forged(&mut dice)?),
+        let (of, (changed, what)) = match dice.below(4) {
+            0 => (sealed, entries.forged(&mut dice)?),
+            1 => (disclosed, values.misquoted(&mut dice)?),
+            _ => {
+                let of = all.get(dice.below(all.len())).unwrap_or(sealed);
+                (of, dice.change(of.bytes))
+            }
         };
         if changed != of.bytes && of.passes(changed)? {
             passed.push(format!("`{}`: {what}", of.name));
@@ -76,6 +102,7 @@ struct Forgery {
     bundle: Bundle,
     chains: BTreeMap<TrajectoryId, Vec<Vec<u8>>>,
     blobs: Vec<Vec<u8>>,
+    openings: Vec<Disclosed>,
 }
 
 impl Forgery {
@@ -95,7 +122,21 @@ impl Forgery {
         let listed = bundle.listed_blobs().unwrap_or_default();
         let blobs = listed.into_iter().map(|digest| bundle.blob_bytes(digest).map_err(read));
         let blobs = blobs.collect::<Result<_, _>>()?;
-        Ok(Self { bundle, chains, blobs })
+        let openings = bundle.openings().values().cloned().collect();
+        Ok(Self { bundle, chains, blobs, openings })
+    }
+
+    /// Quotes one of the values that are disclosed in other words, or as that of another commitment.
+    fn misquoted(&self, dice: &mut Dice) -> Result<(Vec<u8>, String)> {
+        let mut openings = self.openings.clone();
+        let chosen = dice.below(openings.len());
+        let opening = openings.get_mut(chosen).context("nothing is disclosed")?;
+        let mut value = serde_json::to_value(&*opening)?;
+        let leaf = dice.below(leaves(&value));
+        let place = change_leaf(&mut value, leaf, "").unwrap_or_default();
+        *opening = Canon::of(&value)?.read()?;
+        let what = format!("`{place}` of opening {chosen} changed and the bundle written anew");
+        Ok((self.written(&self.chains, &openings)?, what))
     }
 
     fn forged(&self, dice: &mut Dice) -> Result<(Vec<u8>, String)> {
@@ -128,10 +169,14 @@ impl Forgery {
             }
             parent = Some(Digest::of(line).to_string());
         }
-        Ok((self.written(&chains)?, what))
+        Ok((self.written(&chains, &self.openings)?, what))
     }
 
-    fn written(&self, chains: &BTreeMap<TrajectoryId, Vec<Vec<u8>>>) -> Result<Vec<u8>> {
+    fn written(
+        &self,
+        chains: &BTreeMap<TrajectoryId, Vec<Vec<u8>>>,
+        openings: &[Disclosed],
+    ) -> Result<Vec<u8>> {
         let mut contents = Contents::default();
         for (trajectory, lines) in chains {
             for (seq, line) in lines.iter().enumerate() {
@@ -140,6 +185,7 @@ impl Forgery {
             }
         }
         self.blobs.iter().for_each(|blob| contents.blob(BlobRef::of(blob)));
+        openings.iter().for_each(|opening| contents.opening(opening.clone()));
         self.bundle.hints().iter().for_each(|key| contents.key(key.clone()));
         if let Some(sealing) = self.bundle.sealing() {
             contents.sealing(sealing.clone());

@@ -382,3 +382,35 @@ fn rounded(function: Function, value: &Val) -> Result<Val, Fault> {
         _ => return Err(refuse(function, std::slice::from_ref(value))),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// What a function means is written down for good: the run in `vectors/runs` calls each, and is replayed by every
+    /// later version. One that is not in it may change its meaning unseen: it goes into
+    /// `tests/runs/expressions.rs` of the next format.
+    #[test]
+    fn the_vector_names_every_function() {
+        let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/runs");
+        let vectors = std::fs::read_dir(runs).unwrap().map(|file| file.unwrap().path());
+        let named = |path: &Path| path.to_string_lossy().ends_with("-expressions.tar");
+        let vectors: Vec<String> = vectors
+            .filter(|path| named(path))
+            .map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned())
+            .collect();
+        assert!(!vectors.is_empty());
+        let calls = |call: String| vectors.iter().any(|vector| vector.contains(&call));
+        for name in Function::globals() {
+            // Not as the end of another name.
+            let global =
+                ["${", "(", "[", " "].iter().any(|before| calls(format!("{before}{name}(")));
+            assert!(global, "`{name}()` is in no vector");
+        }
+        for name in Function::methods() {
+            assert!(calls(format!(".{name}(")), "`x.{name}()` is in no vector");
+        }
+    }
+}
