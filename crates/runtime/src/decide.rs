@@ -44,6 +44,8 @@ pub(crate) struct Outside {
     pub(crate) dispatch_by: UnixMs,
     /// Why the tool may not be called, if it is not what was pinned.
     pub(crate) frozen: Option<String>,
+    /// Whether it was refused for good because of that: older workers did not hold it.
+    pub(crate) for_good: bool,
     /// How full each window is.
     pub(crate) pace: Vec<Pace>,
     /// What of the trajectories above a branch the call would repeat, as far as they had come.
@@ -86,6 +88,7 @@ pub(crate) fn gather(
         standing,
         dispatch_by: desk.shared.pulse.lease_ends(),
         frozen: tool.and_then(Tool::frozen).map(str::to_owned),
+        for_good: false,
         pace,
         repeats: repeats(desk, draft, proposal, tool),
         takes_over: true,
@@ -101,6 +104,7 @@ pub(crate) fn gather_for_child(desk: &Desk, draft: &Draft<Facts>, now: UnixMs) -
         standing: Vec::new(),
         dispatch_by: now,
         frozen: None,
+        for_good: false,
         pace: quarantine::own_pace(desk, draft, now),
         repeats: Vec::new(),
         takes_over: true,

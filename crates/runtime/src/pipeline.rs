@@ -255,7 +255,10 @@ pub(crate) fn open(
         (Verdict::Escalate, _, Some(asking)) => {
             return escalate(desk, draft, proposal, decision, asking, now);
         }
-        _ => return refuse(desk, draft, proposal, decision, passes, now),
+        _ => {
+            let passes = passes.filter(|_| !outside.for_good);
+            return refuse(desk, draft, proposal, decision, passes, now);
+        }
     };
 
     // 4. permit: exactly this effect, once, until then.
