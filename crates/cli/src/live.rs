@@ -418,9 +418,9 @@ fn lifted_by(decision: &Decision) -> Option<String> {
             _ => "`gesta freeze` lists why, `gesta unfreeze` lets it go on".to_owned(),
         }),
         // What only comes too fast goes on by itself.
-        Some(Reason::TemporalIntervention) if !throttled(decision) => Some(
-            "`gesta quarantine` lists why, `gesta quarantine lift` lets it go on".to_owned(),
-        ),
+        Some(Reason::TemporalIntervention) if !throttled(decision) => {
+            Some("`gesta quarantine` lists why, `gesta quarantine lift` lets it go on".to_owned())
+        }
         _ => None,
     }
 }

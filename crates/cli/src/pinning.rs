@@ -28,11 +28,7 @@ impl Pinned {
 
     /// The workspace and its tools as they are now, once one of these is frozen and they were pinned again. While
     /// that cannot be read, what there is goes on.
-    async fn again(
-        &self,
-        workspace: &Workspace,
-        tools: &Catalogue,
-    ) -> (Workspace, Toolbox) {
+    async fn again(&self, workspace: &Workspace, tools: &Catalogue) -> (Workspace, Toolbox) {
         let mut known = self.0.clone();
         loop {
             sleep(LOOK).await;

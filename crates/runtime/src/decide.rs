@@ -222,6 +222,15 @@ pub(crate) fn decision(
     })
 }
 
+/// Makes the append depend on the registry that a decision in it was reached on. Whatever was published, frozen
+/// or revoked before the append begins is known to the decision, be it a yes or a no, or the append is refused:
+/// the head is the decision's own, for the registry may have been read again.
+pub(crate) fn rest_on(desk: &Desk, draft: &mut Draft<Facts>, decided_on: Option<Head>) {
+    if let (Some((registry, _)), Some(head)) = (desk.shared.registry_head(), decided_on) {
+        draft.under(registry, head);
+    }
+}
+
 /// What the policies in force say of a proposal.
 fn ask_policies(
     desk: &Desk,

@@ -118,7 +118,7 @@ fn a_changed_tool_is_held_by_the_guardian_until_it_is_pinned_again() {
     std::fs::write(world.path("description"), "Pays somebody else").unwrap();
     let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
     let held = world.gesta(&["worker", "--once"]).expect(0);
-    assert!(held.err.contains("held") && held.err.contains("tool_frozen"), "{}", held.err);
+    assert!(held.err.contains("held") && held.err.contains("tool frozen"), "{}", held.err);
     assert_eq!(calls(&world), 1);
     // Whoever looks is told so, and what has changed, before anything is accepted.
     let row = |arguments: &[&str]| {

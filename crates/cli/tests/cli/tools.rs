@@ -28,7 +28,10 @@ fn a_tool_that_changed_is_frozen_until_it_is_pinned_again() {
     assert!(warned.err.contains("warning: frozen: two"), "{}", warned.err);
     let mut run = world.start(&["run", "job.yaml"]);
     run.says("changed since it was pinned; look at it and run `gesta tools pin`");
-    assert_eq!(world.bodies(&held_job(&world), "rejection")[0]["decision"]["doc"]["reason"], "tool_frozen");
+    assert_eq!(
+        world.bodies(&held_job(&world), "rejection")[0]["decision"]["doc"]["reason"],
+        "tool_frozen"
+    );
 
     let pinned = world.gesta(&["tools", "pin", "--json"]).json();
     assert_eq!(

@@ -76,6 +76,7 @@ fn the_smallest_limit_holds(store: Option<&str>) {
         config.replace("[tools.keyed]\n", &tool)
             + &format!("\n[limits.tenants.main]\ncalls = {tenant}\n")
     };
+    crew.submit(16);
     let alive = |count| {
         until("it is alive", || (crew.json(&["workers"]).len() == count).then_some(()));
     };
@@ -94,14 +95,15 @@ fn the_smallest_limit_holds(store: Option<&str>) {
     };
     assert_eq!(of("strict"), json!({ "tenant main": 3, "tool keyed": 1 }));
     assert_eq!(of("silent"), json!({}));
-    crew.submit(8);
     crew.all_is_well();
     assert_eq!(crew.witness.busiest_of("keyed"), 1, "{}", crew.log());
-    assert_eq!(crew.witness.busiest(), 3, "{}", crew.log());
+    assert!((2..=3).contains(&crew.witness.busiest()), "{}", crew.log());
     let said = crew.log();
-    for told in ["tool keyed: another worker declares 1 at once, this one 9; 1 holds for all",
+    for told in [
+        "tool keyed: another worker declares 1 at once, this one 9; 1 holds for all",
         "tool keyed: another worker declares 1 at once, this one none",
-        "tenant main: another worker declares 3 at once, this one none"] {
+        "tenant main: another worker declares 3 at once, this one none",
+    ] {
         assert!(said.contains(told), "{told}\n{said}");
     }
 }
