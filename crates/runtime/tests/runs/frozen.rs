@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use gesta_core::document::Reason;
+use gesta_core::entry::Body;
 use gesta_core::json::Canon;
 use gesta_core::writ::Effect;
 use gesta_runtime::Left;
@@ -42,9 +44,15 @@ async fn a_tool_that_is_frozen_after_the_decision_is_not_called() {
         .unwrap();
     let scene = Scene::new(tools).await;
     let (left, ran) = scene.run("job: x\nsteps:\n  - { id: it, tool: pay }\n", &[]).await;
-    assert_eq!(left, Left::Ended);
+    assert_eq!(left, Left::Parked);
     assert!(called.all().is_empty());
-    // Turned away at the gate, then refused by the Guardian.
+    // Turned away at the gate, then held by the Guardian until somebody pins it again.
     assert_eq!((ran.count("started"), ran.count("failure"), ran.count("rejection")), (1, 1, 1));
-    assert_eq!(ran.error().0, "tool_frozen");
+    let held = ran.entries.iter().find_map(|entry| match &entry.payload().body {
+        Body::Rejection(rejection) => Some(rejection),
+        _ => None,
+    });
+    let held = held.unwrap();
+    assert_eq!(held.decision.doc().reason, Some(Reason::ToolFrozen));
+    assert!(held.retry_at.is_some());
 }
