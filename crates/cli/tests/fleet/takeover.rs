@@ -68,7 +68,8 @@ fn a_tools_limit_holds_across_workers() {
 /// So do both where the files of workers disagree: the smallest limit binds those whose file names a greater
 /// one, and those whose file names none.
 fn the_smallest_limit_holds(store: Option<&str>) {
-    let mut crew = Crew::new(store, 4, CALL, "");
+    // None of them can have all jobs.
+    let mut crew = Crew::new(store, 4, CALL, "[worker]\njobs = 4\n");
     let path = crew.path().join("gesta.toml");
     let config = std::fs::read_to_string(&path).unwrap();
     let limited = |tool: u32, tenant: u32| {
