@@ -41,7 +41,10 @@ pub(crate) fn smallest<'a>(
 ) -> BTreeMap<String, NonZeroU32> {
     let mut smallest: BTreeMap<String, NonZeroU32> = BTreeMap::new();
     for (name, limit) in declared {
-        smallest.entry(name.to_owned()).and_modify(|least| *least = limit.min(*least)).or_insert(limit);
+        smallest
+            .entry(name.to_owned())
+            .and_modify(|least| *least = limit.min(*least))
+            .or_insert(limit);
     }
     smallest
 }

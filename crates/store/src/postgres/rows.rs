@@ -114,7 +114,9 @@ pub(super) fn worker_row(row: &Row) -> Result<WorkerRow, StoreError> {
             host: get(row, "host")?,
             pid: u32::try_from(number(row, "pid")?).map_err(|_| damaged("pid"))?,
             version: get(row, "version")?,
-            limits: limits(get(row, "limits")?)?.map(|(name, limit)| (name.to_owned(), limit)).collect(),
+            limits: limits(get(row, "limits")?)?
+                .map(|(name, limit)| (name.to_owned(), limit))
+                .collect(),
         },
         since: UnixMs(number(row, "since_ms")?),
         beat_at: UnixMs(number(row, "beat_ms")?),
@@ -124,9 +126,7 @@ pub(super) fn worker_row(row: &Row) -> Result<WorkerRow, StoreError> {
 }
 
 /// The limits in a text.
-pub(super) fn limits(
-    text: &str,
-) -> Result<impl Iterator<Item = (&str, NonZeroU32)>, StoreError> {
+pub(super) fn limits(text: &str) -> Result<impl Iterator<Item = (&str, NonZeroU32)>, StoreError> {
     Ok(rations::split(text).ok_or_else(|| damaged("limits"))?.into_iter())
 }
 

@@ -149,7 +149,11 @@ pub(crate) async fn the_smallest_limit_that_is_declared_binds_all(subject: Subje
     let told: Vec<_> = told.iter().map(|(name, limit)| (name.as_str(), limit.get())).collect();
     assert_eq!(told, [("tenant main", 7), ("tool pay", 2), ("tool ship", 1)]);
     assert_eq!(ask(&b, 2, 0).await, 0, "five are under way");
-    assert_eq!(ask(&a, 5, 5).await, 1, "it must not begin another, and one of the two is due to the other");
+    assert_eq!(
+        ask(&a, 5, 5).await,
+        1,
+        "it must not begin another, and one of the two is due to the other"
+    );
     assert_eq!(ask(&a, 5, 1).await, 1);
     assert_eq!(ask(&b, 2, 0).await, 1);
     assert_eq!(ask(&c, u32::MAX, 0).await, 0, "whatever it takes the limit to be");
