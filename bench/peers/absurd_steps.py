@@ -30,7 +30,8 @@ if steps.mode != "resume":
     ctl = os.path.join(os.path.dirname(sys.executable), "absurdctl")
     for command in (["init"], ["create-queue", "steps"]):
         told = os.environ | {"ABSURD_DATABASE_URL": steps.postgres}
-        made = subprocess.run([ctl, *command], env=told, capture_output=True)
+        # By this Python: the script names the place where it was installed.
+        made = subprocess.run([sys.executable, ctl, *command], env=told, capture_output=True)
         if made.returncode != 0:
             sys.exit(made.stderr.decode())
 clients = [client() for _ in range(steps.jobs)]

@@ -60,6 +60,8 @@ pub(crate) fn prepare() -> Result<Servers> {
         eprintln!("installing MCP servers into `{}`", to.display());
         let mut npm = tool::command("npm");
         npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]).current_dir(&to);
+        // What this command itself prints is for a shell to read.
+        npm.stdout(std::io::stderr());
         tool::run(&mut npm).context("the servers could not be installed")?;
         copy(&lock, &installed)?;
     }

@@ -3,6 +3,7 @@
 //! is an error that names it; nothing is taken from one that is not what was archived.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -267,6 +268,10 @@ impl Store for Reading {
 
     async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
         self.inner.retire(worker).await
+    }
+
+    async fn limits(&self) -> Result<BTreeMap<String, NonZeroU32>, StoreError> {
+        self.inner.limits().await
     }
 
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {

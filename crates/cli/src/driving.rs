@@ -21,12 +21,17 @@ use crate::chains;
 use crate::commands::release;
 use crate::interrupt::Interrupt;
 use crate::live::{Live, brief_id};
+use crate::pinning;
+use crate::toolbox::Toolbox;
 use crate::workshop::{Hands, Workshop};
+use crate::workspace::Workspace;
 use crate::{moment, session::Session};
 
 /// How long a job is left alone that looks as if there were something to do and had nothing.
 const CIRCLING_FIRST: Duration = Duration::from_secs(1);
 const CIRCLING_MOST: Duration = Duration::from_secs(30);
+/// What is said when work goes on with other tools.
+pub(crate) const PINNED_AGAIN: &str = "tools were pinned again: going on with them";
 /// More steps than a person reads about.
 const PARKED_MOST: usize = 100;
 
@@ -80,20 +85,40 @@ pub(crate) fn drive(
     (trajectory, hands): (TrajectoryId, Hands),
     live: &Arc<Live>,
 ) -> Result<Ending> {
-    session.wait(Box::pin(async {
+    let interrupt = session.wait(async {
         workshop.openable(trajectory).await?;
         release::is_free(&workshop.store, trajectory).await?;
-        let interrupt = Interrupt::watch(workshop.options.grace_ms)?;
-        let worker = workshop.start(hands, None, Some(live.listener())).await?;
-        let driving = Driving { worker: &worker, store: &workshop.store, trajectory, live };
-        let ending = tokio::select! {
-            ending = driving.run(interrupt.stop(), workshop.options.poll_ms) => ending,
-            () = interrupt.out_of_patience() => Ok(Ending::Interrupted),
-        };
-        live.clear();
-        worker.retire().await?;
-        ending
-    }))
+        Interrupt::watch(workshop.options.grace_ms)
+    })?;
+    let with = (trajectory, &interrupt, live);
+    let (mut ending, mut pinned) = session.wait(Box::pin(stretch(workshop, hands, with)))?;
+    while let Some((workspace, tools)) = pinned.filter(|_| ending == Ending::Interrupted) {
+        live.say(PINNED_AGAIN);
+        let place = workshop.place.clone();
+        let anew = Workshop::at(session, workspace, place, tools.catalogue)?;
+        (ending, pinned) = session.wait(Box::pin(stretch(&anew, anew.hands()?, with)))?;
+    }
+    Ok(ending)
+}
+
+/// Drives a job with one set of tools, until they are another.
+async fn stretch(
+    workshop: &Workshop,
+    hands: Hands,
+    (trajectory, interrupt, live): (TrajectoryId, &Interrupt, &Arc<Live>),
+) -> Result<(Ending, Option<(Workspace, Toolbox)>)> {
+    let worker = workshop.start(hands, None, Some(live.listener())).await?;
+    let driving = Driving { worker: &worker, store: &workshop.store, trajectory, live };
+    let drive = pinning::unless_pinned(workshop, interrupt.stop(), async |stop| {
+        driving.run(stop, workshop.options.poll_ms).await
+    });
+    let left = tokio::select! {
+        left = drive => left,
+        () = interrupt.out_of_patience() => Ok((Ending::Interrupted, None)),
+    };
+    live.clear();
+    worker.retire().await?;
+    left
 }
 
 struct Driving<'a> {

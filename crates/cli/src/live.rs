@@ -14,6 +14,7 @@ use gesta_core::body::{
 };
 use gesta_core::document::{Certainty, Decision, Outcome, Reason, ResolutionVerdict};
 use gesta_core::entry::{Body, Entry};
+use gesta_core::guardian;
 use gesta_core::ids::{StepId, ToolName, TrajectoryId};
 use gesta_core::temporal::{Grade, Pace};
 use gesta_core::time::UnixMs;
@@ -410,14 +411,15 @@ pub(crate) fn span(ms: u64) -> String {
 }
 
 /// What lets a step go on that is held, if it takes somebody.
-fn lifted_by(decision: &Decision) -> Option<&'static str> {
+fn lifted_by(decision: &Decision) -> Option<String> {
     match decision.reason {
-        Some(Reason::ToolFrozen) => {
-            Some("`gesta freeze` lists why, `gesta unfreeze` lets it go on")
-        }
+        Some(Reason::ToolFrozen) => Some(match guardian::why(decision) {
+            why if why.contains("`gesta tools p") => why,
+            _ => "`gesta freeze` lists why, `gesta unfreeze` lets it go on".to_owned(),
+        }),
         // What only comes too fast goes on by itself.
         Some(Reason::TemporalIntervention) if !throttled(decision) => {
-            Some("`gesta quarantine` lists why, `gesta quarantine lift` lets it go on")
+            Some("`gesta quarantine` lists why, `gesta quarantine lift` lets it go on".to_owned())
         }
         _ => None,
     }

@@ -26,6 +26,7 @@ mod moment;
 mod outcome;
 mod output;
 mod passphrase;
+mod pinning;
 mod place;
 mod policies;
 mod problem;

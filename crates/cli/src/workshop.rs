@@ -18,6 +18,7 @@ use gesta_runtime::{Belongings, Home, Listener, Order, Sealer, Spool, Worker};
 
 use crate::job_file::Job;
 use crate::key_file;
+use crate::pinning::Pinned;
 use crate::place::Place;
 use crate::problem::Problem;
 use crate::registry::Registry;
@@ -30,6 +31,8 @@ use crate::writs;
 pub(crate) struct Workshop {
     pub(crate) workspace: Workspace,
     pub(crate) place: Place,
+    /// What was pinned when its tools were read.
+    pub(crate) pinned: Pinned,
     home: Home,
 }
 
@@ -79,7 +82,8 @@ impl Workshop {
         options.webhooks = workspace.webhooks()?;
         let keys = workspace.data_keys(&place)?;
         let home = Home::new(store, Arc::new(tools), *registry, options)?.with_data_keys(keys);
-        Ok(Self { workspace, place, home })
+        let pinned = Pinned::of(&workspace);
+        Ok(Self { workspace, place, pinned, home })
     }
 
     /// The key that narrows writs and speaks for operators.

@@ -298,7 +298,8 @@ fn tool(proposal: &Proposal, state: &State, inputs: &Inputs<'_>) -> Result<Found
         }
     }
     if let Some(frozen) = &facts.frozen {
-        return Found::refused(&Frozen { frozen }, Reason::ToolFrozen);
+        // Somebody looks at it and pins it again, or a worker comes that has it as it was pinned.
+        return Ok(Found::refused(&Frozen { frozen }, Reason::ToolFrozen)?.held(Hold::Thaw));
     }
     match frozen_by(&proposal.tool, state, inputs.registry) {
         Some(frozen) => {

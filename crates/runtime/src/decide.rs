@@ -44,6 +44,8 @@ pub(crate) struct Outside {
     pub(crate) dispatch_by: UnixMs,
     /// Why the tool may not be called, if it is not what was pinned.
     pub(crate) frozen: Option<String>,
+    /// Whether it was refused for good because of that: older workers did not hold it.
+    pub(crate) for_good: bool,
     /// How full each window is.
     pub(crate) pace: Vec<Pace>,
     /// What of the trajectories above a branch the call would repeat, as far as they had come.
@@ -86,6 +88,7 @@ pub(crate) fn gather(
         standing,
         dispatch_by: desk.shared.pulse.lease_ends(),
         frozen: tool.and_then(Tool::frozen).map(str::to_owned),
+        for_good: false,
         pace,
         repeats: repeats(desk, draft, proposal, tool),
         takes_over: true,
@@ -101,6 +104,7 @@ pub(crate) fn gather_for_child(desk: &Desk, draft: &Draft<Facts>, now: UnixMs) -
         standing: Vec::new(),
         dispatch_by: now,
         frozen: None,
+        for_good: false,
         pace: quarantine::own_pace(desk, draft, now),
         repeats: Vec::new(),
         takes_over: true,
@@ -216,6 +220,15 @@ pub(crate) fn decision(
         verdict,
         writ: state.writ().map(|(id, _)| id).ok_or(RunError::NotBegun)?,
     })
+}
+
+/// Makes the append depend on the registry that a decision in it was reached on. Whatever was published, frozen
+/// or revoked before the append begins is known to the decision, be it a yes or a no, or the append is refused:
+/// the head is the decision's own, for the registry may have been read again.
+pub(crate) fn rest_on(desk: &Desk, draft: &mut Draft<Facts>, decided_on: Option<Head>) {
+    if let (Some((registry, _)), Some(head)) = (desk.shared.registry_head(), decided_on) {
+        draft.under(registry, head);
+    }
 }
 
 /// What the policies in force say of a proposal.

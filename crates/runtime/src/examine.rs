@@ -9,9 +9,10 @@ use gesta_core::json::Canon;
 use gesta_core::sensitive::reserved;
 use serde_json::Value;
 
+use crate::closing::GATE_FROZEN;
 use crate::desk::{Desk, OUTPUT_LIMITS, failing};
 use crate::pipeline::How;
-use crate::tools::{Reply, Tool};
+use crate::tools::{Reply, Tool, code};
 use crate::veil::{Veil, withheld};
 
 /// Examines the reply to a proposal. `veil` covers the sensitive values that the call was made with.
@@ -29,6 +30,13 @@ pub(crate) async fn examine(
     };
     let (output, stated) = match reply {
         Reply::Answered { output, cost } => (output, cost),
+        // Only when the server was asked did it show that the tool is not what was pinned: as if the gate
+        // had known.
+        Reply::Failed { certainty: Certainty::DidNotHappen, error, .. }
+            if error.code == code::TOOL_FROZEN && tool.is_some_and(|it| it.frozen().is_some()) =>
+        {
+            return How::TurnedAway(failing(GATE_FROZEN, &error.message));
+        }
         Reply::Failed { certainty, retryable, retry_after_ms, error, output } => {
             let cost = match certainty {
                 Certainty::Happened => cost_of(None),

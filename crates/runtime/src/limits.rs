@@ -3,7 +3,11 @@
 //! The store divides each limit between those who ask. What a worker is given it uses without asking
 //! again, for as long as a lease would last, and gives back when it has not needed it for a while. A
 //! share that nobody renews outlasts the last call that could have been made under it.
+//!
+//! A worker says with every heartbeat what its own settings allow, and learns what those of others do:
+//! the smallest binds all, also those whose settings name no limit.
 
+mod declared;
 mod windows;
 
 use std::collections::BTreeMap;
@@ -16,6 +20,7 @@ use gesta_store::Ration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub(crate) use self::declared::{declared, follow, learn};
 pub(crate) use self::windows::Pass;
 use crate::desk::{Desk, Shared};
 use crate::error::RunError;
@@ -57,13 +62,15 @@ fn claims(desk: &Desk, tool: Option<&Tool>) -> Vec<Claim> {
     if desk.shared.options.sabotage == Some(crate::Sabotage::IgnoreLimits) {
         return Vec::new();
     }
+    let limits = &desk.shared.limits;
     let of_tool = tool.and_then(|tool| {
-        let limit = tool.manifest().concurrency?;
-        Some(Claim { scope: format!("tool {}", tool.name()), limit })
+        let limit = limits.binding(tool.manifest().concurrency, || declared::of_tool(tool.name()));
+        limit.map(|(scope, limit)| Claim { scope, limit })
     });
     let of_tenant = desk.state_at_claim.tenant().and_then(|tenant| {
-        let limit = *desk.shared.options.tenant_calls.get(tenant)?;
-        Some(Claim { scope: format!("tenant {tenant}"), limit })
+        let own = desk.shared.options.tenant_calls.get(tenant).copied();
+        let limit = limits.binding(own, || declared::of_tenant(tenant));
+        limit.map(|(scope, limit)| Claim { scope, limit })
     });
     of_tool.into_iter().chain(of_tenant).collect()
 }
@@ -75,6 +82,8 @@ pub(crate) struct Rations {
     asked: Notify,
     /// Who holds places in windows.
     process: Option<WorkerId>,
+    /// What live workers have declared.
+    declared: Mutex<BTreeMap<String, NonZeroU32>>,
 }
 
 struct Scope {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use gesta_core::digest::Digest;
 use gesta_core::ids::Tenant;
@@ -45,6 +46,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// How often a worker says that it is alive.
+    pub(crate) fn beat(&self) -> Duration {
+        Duration::from_millis((self.lease_ms / 3).max(1))
+    }
+
     /// The defaults for a store.
     pub fn of(store: &dyn Store) -> Self {
         Self { lease_ms: store.reach().lease_ms(), ..Self::default() }

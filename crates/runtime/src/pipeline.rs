@@ -37,7 +37,7 @@ use crate::budgets::Hold;
 use crate::clock::millis;
 use crate::closing;
 use crate::cut;
-use crate::decide::{Decided, Outside, Taken, decide, decision, gather};
+use crate::decide::{Decided, Outside, Taken, decide, decision, gather, rest_on};
 use crate::desk::{Desk, Opened, approved_by, failing};
 use crate::effects;
 use crate::error::RunError;
@@ -255,7 +255,10 @@ pub(crate) fn open(
         (Verdict::Escalate, _, Some(asking)) => {
             return escalate(desk, draft, proposal, decision, asking, now);
         }
-        _ => return refuse(desk, draft, proposal, decision, passes, now),
+        _ => {
+            let passes = passes.filter(|_| !outside.for_good);
+            return refuse(desk, draft, proposal, decision, passes, now);
+        }
     };
 
     // 4. permit: exactly this effect, once, until then.
@@ -280,11 +283,7 @@ pub(crate) fn open(
     }));
     // COMMIT POINT, once the append is durable: from here the effect may have happened.
     let started = draft.push(now, desk.author(), body)?.id();
-    if let (Some((registry, _)), Some(head)) = (desk.shared.registry_head(), decided_on) {
-        // Whatever was frozen or revoked before this append begins is known to the decision, or the
-        // append is refused: the head is the decision's own, for the registry may have been read again.
-        draft.under(registry, head);
-    }
+    rest_on(desk, draft, decided_on);
     Ok(Opening::Started(Box::new(Prepared {
         started,
         decision,
@@ -425,10 +424,11 @@ pub(crate) fn escalate(
     now: UnixMs,
 ) -> Result<Opening, RunError> {
     let Asking { channels, quorum, reason, within_ms } = asking;
-    let deadline = now.plus(within_ms);
-    let quorum = quorum.max(1);
+    let (deadline, quorum) = (now.plus(within_ms), quorum.max(1));
+    let decided_on = decision.doc().registry;
     let body = PendingApproval { channels, deadline, decision, proposal, quorum, reason };
     draft.push(now, desk.author(), Body::PendingApproval(Box::new(body)))?;
+    rest_on(desk, draft, decided_on);
     Ok(Opening::Refused)
 }
 
@@ -471,8 +471,10 @@ pub(crate) fn refuse(
     let now = now.max(draft.state().at());
     let held = draft.view().held(&proposal.step);
     let retry_at = hold.map(|hold| quarantine::retry_at(hold, held, now));
+    let decided_on = decision.doc().registry;
     let body = Rejection { decision, proposal, receipt, retry_at };
     draft.push(now, desk.author(), Body::Rejection(Box::new(body)))?;
+    rest_on(desk, draft, decided_on);
     Ok(Opening::Refused)
 }
 

@@ -101,9 +101,10 @@ struct Hands {
 }
 
 /// What a worker with these tools says of itself.
-fn profile(catalogue: &Catalogue, host: String) -> Profile {
+fn profile(catalogue: &Catalogue, options: &Options, host: String) -> Profile {
     let tools = catalogue.iter().map(|tool| tool.name().clone()).collect();
-    Profile { tools, host, pid: std::process::id(), version: COMPILER.to_owned() }
+    let limits = limits::declared(catalogue, options);
+    Profile { tools, host, pid: std::process::id(), version: COMPILER.to_owned(), limits }
 }
 
 impl Worker {
@@ -119,7 +120,7 @@ impl Worker {
         let (epoch, anchor) = anchor::weigh(setup.anchor, &*store).await?;
         let rules = Rules::of_all(&catalogue)?;
         let sent = Instant::now();
-        let profile = profile(&catalogue, setup.host);
+        let profile = profile(&catalogue, &options, setup.host);
         let store_now = store.heartbeat(&worker, &profile, options.lease_ms).await?;
         let listening = store.listen();
         // Decisions name the catalogue and the options by their digests; whoever checks one must find
@@ -159,6 +160,7 @@ impl Worker {
             epoch,
             unfit: OnceLock::new(),
         });
+        limits::learn(&shared).await;
         bury(&shared, presence.as_deref()).await;
         let read = Arc::new(Notify::new());
         let mut beside = vec![
@@ -166,6 +168,7 @@ impl Worker {
             tokio::spawn(hear(Arc::clone(&shared), listening, setup.registry, Arc::clone(&read))),
             tokio::spawn(follow_registry(Arc::clone(&shared), setup.registry, read)),
             tokio::spawn(limits::keep(Arc::clone(&shared))),
+            tokio::spawn(limits::follow(Arc::clone(&shared))),
             tokio::spawn(budgets::keep(Arc::clone(&shared))),
             tokio::spawn(notify::deliver(Arc::clone(&shared))),
         ];
@@ -444,7 +447,7 @@ pub fn has_work(summary: &Summary, now: UnixMs) -> bool {
 /// time is not waited for: the next goes another way.
 async fn beat(shared: Arc<Shared>, profile: Profile, presence: Option<Arc<Presence>>) {
     let lease_ms = shared.options.lease_ms;
-    let every = Duration::from_millis((lease_ms / 3).max(1));
+    let every = shared.options.beat();
     loop {
         tokio::time::sleep(every).await;
         let sent = Instant::now();

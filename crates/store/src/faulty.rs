@@ -2,6 +2,8 @@
 //! reported failed*. For tests of whatever writes; the caller cannot tell the two apart, and must
 //! come out right in both.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -165,6 +167,10 @@ impl Store for FaultyStore {
 
     async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
         self.write(self.inner.retire(worker), |error| error).await
+    }
+
+    async fn limits(&self) -> Result<BTreeMap<String, NonZeroU32>, StoreError> {
+        self.inner.limits().await
     }
 
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {

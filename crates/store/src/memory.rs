@@ -7,6 +7,7 @@ mod log;
 mod mending;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -303,10 +304,19 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
+    async fn limits(&self) -> Result<BTreeMap<String, NonZeroU32>, StoreError> {
         let mut tables = self.tables();
+        tables.end_leases((self.clock)());
+        Ok(tables.limits())
+    }
+
+    async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {
+        let now = (self.clock)();
+        let mut tables = self.tables();
+        tables.end_leases(now);
+        let ask = ask.within(tables.limits().get(scope).copied());
         let shares = tables.shares.entry(scope.to_owned()).or_default();
-        Ok(rations::share(shares, worker, ask, (self.clock)()))
+        Ok(rations::share(shares, worker, ask, now))
     }
 
     async fn draw(
@@ -454,6 +464,12 @@ impl Store for MemoryStore {
 }
 
 impl Tables {
+    /// What live workers have declared.
+    fn limits(&self) -> BTreeMap<String, NonZeroU32> {
+        let declared = self.workers.values().flat_map(|lease| &lease.profile.limits);
+        rations::smallest(declared.map(|(name, limit)| (name.as_str(), *limit)))
+    }
+
     fn append(&mut self, admitted: &Admitted) -> Result<Head, AppendError> {
         let stands = admitted.under().is_none_or(|(other, head)| {
             self.trajectories.get(&other).is_some_and(|other| other.head == head)

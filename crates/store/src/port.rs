@@ -1,6 +1,8 @@
 //! The port: all that the rest of Gesta knows of a store. Each method says what a crash around it
 //! means. Stores hold bytes and rows; what an entry means is the state machine's business.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
@@ -87,6 +89,9 @@ pub struct Profile {
     pub pid: u32,
     /// What it is a build of.
     pub version: String,
+    /// How many calls may be under way at once, of all workers together, as its settings say: by the
+    /// name under which shares of it are asked for.
+    pub limits: BTreeMap<String, NonZeroU32>,
 }
 
 /// A worker with a live lease.
@@ -222,9 +227,12 @@ pub trait Store: Send + Sync + 'static {
     /// Ends a worker's lease and gives everything back.
     async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError>;
 
+    /// The limits that workers with a live lease have declared; of each the smallest, which binds all.
+    async fn limits(&self) -> Result<BTreeMap<String, NonZeroU32>, StoreError>;
+
     /// Asks for a share of a limit that all workers keep together, and says how many calls the worker
-    /// may have under way at once. A crash leaves the share as it was or as it is now; either way it
-    /// ends by itself.
+    /// may have under way at once. What a live worker has declared binds it, if that is less than it
+    /// asks by. A crash leaves the share as it was or as it is now; either way it ends by itself.
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError>;
 
     /// Tells what the holder of a slice has used of an account, and draws more or gives back.

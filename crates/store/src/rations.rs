@@ -4,8 +4,12 @@
 //! the limit. Each ends by itself at a time that leaves room for the last call made under it, so the
 //! share of a dead worker comes back. Who waits goes before who holds, and who has held for longest
 //! gives way first.
+//!
+//! Workers say with their heartbeats what they take each limit to be. The smallest that a live worker
+//! has declared binds all: where their settings differ, the strictest hold.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use gesta_core::ids::WorkerId;
 use gesta_core::time::UnixMs;
@@ -21,6 +25,42 @@ pub struct Ration {
     pub wanted: u32,
     /// How long its share counts without being asked for again.
     pub ttl_ms: u64,
+}
+
+impl Ration {
+    /// The same, within what a live worker has declared.
+    pub(crate) fn within(self, declared: Option<NonZeroU32>) -> Self {
+        let limit = declared.map_or(self.limit, |declared| self.limit.min(declared.get()));
+        Self { limit, ..self }
+    }
+}
+
+/// Of each limit the smallest that any of these has declared.
+pub(crate) fn smallest<'a>(
+    declared: impl IntoIterator<Item = (&'a str, NonZeroU32)>,
+) -> BTreeMap<String, NonZeroU32> {
+    let mut smallest: BTreeMap<String, NonZeroU32> = BTreeMap::new();
+    for (name, limit) in declared {
+        smallest
+            .entry(name.to_owned())
+            .and_modify(|least| *least = limit.min(*least))
+            .or_insert(limit);
+    }
+    smallest
+}
+
+/// Declared limits in one text, a line each. No name holds a line's end.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) fn joined(limits: &BTreeMap<String, NonZeroU32>) -> String {
+    let lines: Vec<String> = limits.iter().map(|(name, limit)| format!("{limit} {name}")).collect();
+    lines.join("\n")
+}
+
+/// The declared limits in a text.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) fn split(text: &str) -> Option<Vec<(&str, NonZeroU32)>> {
+    let parts = text.lines().map(|line| line.split_once(' '));
+    parts.map(|parts| parts.and_then(|(limit, name)| Some((name, limit.parse().ok()?)))).collect()
 }
 
 /// A worker's share of a limit.

@@ -55,6 +55,7 @@ macro_rules! conformance {
             tenants_take_turns_at_one_slot,
             workers_are_listed,
             limits_hold_across_workers,
+            the_smallest_limit_that_is_declared_binds_all,
             accounts_are_drawn_in_slices,
             a_draw_counts_once,
             racing_draws_never_exceed,

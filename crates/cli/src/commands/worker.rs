@@ -6,14 +6,16 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::catalogues;
-use crate::driving::Ending;
+use crate::driving::{Ending, PINNED_AGAIN};
 use crate::interrupt::Interrupt;
 use crate::live::Live;
 use crate::output::counted;
+use crate::pinning;
 use crate::policies;
 use crate::session::Session;
 use crate::toolbox::Toolbox;
 use crate::workshop::Workshop;
+use crate::workspace::Workspace;
 
 /// Run jobs that were submitted, until told to stop
 #[derive(Debug, Args)]
@@ -41,6 +43,26 @@ pub(crate) struct Arguments {
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let workspace = Session::workspace()?;
     let tools = Toolbox::of(&workspace)?;
+    let mut workshop = open(session, arguments, (workspace, tools))?;
+    let live = Live::new(session, true);
+    let interrupt = session.wait(async { Interrupt::watch(workshop.options.grace_ms) })?;
+    loop {
+        let pinned = session.wait(Box::pin(work(&workshop, arguments, &interrupt, &live)))?;
+        let told_to = *interrupt.stop().borrow();
+        let Some(anew) = pinned.filter(|_| !told_to) else {
+            let stopped = arguments.once && told_to;
+            return Ok(if stopped { Ending::Interrupted.exit_code() } else { 0 });
+        };
+        live.say(PINNED_AGAIN);
+        workshop = open(session, arguments, anew)?;
+    }
+}
+
+fn open(
+    session: &Session,
+    arguments: &Arguments,
+    (workspace, tools): (Workspace, Toolbox),
+) -> Result<Workshop> {
     for problem in &tools.unpinned {
         Session::note(&format!("warning: frozen: {problem}"));
     }
@@ -50,24 +72,32 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     if let Some(jobs) = arguments.jobs {
         workshop.options.jobs = usize::from(jobs);
     }
-    let live = Live::new(session, true);
-    session.wait(Box::pin(work(&workshop, arguments, &live)))
+    Ok(workshop)
 }
 
-async fn work(workshop: &Workshop, arguments: &Arguments, live: &Arc<Live>) -> Result<u8> {
-    let interrupt = Interrupt::watch(workshop.options.grace_ms)?;
+/// Works with one set of tools, until it is told to stop or they are another.
+async fn work(
+    workshop: &Workshop,
+    arguments: &Arguments,
+    interrupt: &Interrupt,
+    live: &Arc<Live>,
+) -> Result<Option<(Workspace, Toolbox)>> {
     let worker =
         workshop.start(workshop.hands()?, arguments.name.as_deref(), Some(live.listener())).await?;
     let count = counted(workshop.catalogue.iter().count() as u64, "tool", "tools");
     live.say(&format!("a worker with {count} serves `{}`", workshop.place));
-    let stop = interrupt.stop();
-    let done =
-        async { if arguments.once { worker.run_once(stop).await } else { worker.run(stop).await } };
-    tokio::select! {
-        done = done => done?,
-        () = interrupt.out_of_patience() => live.say("calls are still running; handing over"),
-    }
+    let done = pinning::unless_pinned(workshop, interrupt.stop(), async |stop| {
+        let done =
+            if arguments.once { worker.run_once(stop).await } else { worker.run(stop).await };
+        Ok(done?)
+    });
+    let pinned = tokio::select! {
+        done = done => done?.1,
+        () = interrupt.out_of_patience() => {
+            live.say("calls are still running; handing over");
+            None
+        }
+    };
     worker.retire().await?;
-    let told_to = *interrupt.stop().borrow();
-    Ok(if arguments.once && told_to { Ending::Interrupted.exit_code() } else { 0 })
+    Ok(pinned)
 }

@@ -1,5 +1,7 @@
 //! `gesta workers`: who is alive, with what.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::Result;
 use clap::Args;
 use gesta_core::time::UnixMs;
@@ -18,7 +20,7 @@ const TOOLS_SHOWN: usize = 6;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A worker is listed from its first heartbeat until it ends or its lease does. It claims only jobs
-whose tools it has.
+whose tools it has. Where workers declare different limits on calls at once, the smallest holds for all.
 
 Examples:
   gesta workers
@@ -42,7 +44,37 @@ pub(crate) fn run(session: &mut Session, _arguments: &Arguments) -> Result<u8> {
     if rows.is_empty() {
         session.hint("no worker is alive; `gesta worker` starts one")?;
     }
+    for differing in differing(&rows) {
+        session.hint(&differing)?;
+    }
     Ok(0)
+}
+
+/// The limits about which live workers differ, and what holds.
+fn differing(rows: &[WorkerRow]) -> Vec<String> {
+    let mut limits: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for (name, limit) in rows.iter().flat_map(|row| &row.profile.limits) {
+        limits.entry(name).or_default().insert(limit.get());
+    }
+    let concerned = |row: &&WorkerRow, name: &str| {
+        let tool = name.strip_prefix("tool ");
+        tool.is_none_or(|tool| row.profile.tools.iter().any(|has| has.as_str() == tool))
+    };
+    let without = |name: &str| {
+        let mut without = rows.iter().filter(|row| !row.profile.limits.contains_key(name));
+        without.any(|row| concerned(&row, name))
+    };
+    let told = limits.iter().filter_map(|(name, declared)| {
+        let least = declared.first()?;
+        let mut said: Vec<String> = declared.iter().map(u32::to_string).collect();
+        said.extend(without(name).then(|| "none".to_owned()));
+        let told = format!(
+            "workers declare different limits of {name} ({}); {least} holds for all",
+            said.join(", ")
+        );
+        (said.len() > 1).then_some(told)
+    });
+    told.collect()
 }
 
 fn document(row: &WorkerRow) -> serde_json::Value {
@@ -56,6 +88,7 @@ fn document(row: &WorkerRow) -> serde_json::Value {
         "lease_until": row.lease_until,
         "jobs": row.claimed,
         "tools": row.profile.tools,
+        "limits": row.profile.limits,
     })
 }
 

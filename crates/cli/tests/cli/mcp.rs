@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -109,15 +109,16 @@ fn a_whole_job_over_reference_servers() {
 }
 
 #[test]
-fn a_changed_tool_is_refused_by_the_guardian_until_it_is_pinned_again() {
+fn a_changed_tool_is_held_by_the_guardian_until_it_is_pinned_again() {
     let world = World::with_free_workspace();
     declare(&world, &odd(&world, ""));
     job(&world, "odd.pay");
     world.gesta(&["tools", "pin"]).ok();
     world.gesta(&["run", "job.yaml"]).ok();
     std::fs::write(world.path("description"), "Pays somebody else").unwrap();
-    let refused = world.gesta(&["run", "job.yaml", "--json"]).expect(10);
-    assert!(refused.out.contains("tool_frozen"), "{}", refused.out);
+    let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
+    let held = world.gesta(&["worker", "--once"]).expect(0);
+    assert!(held.err.contains("held") && held.err.contains("tool frozen"), "{}", held.err);
     assert_eq!(calls(&world), 1);
     // Whoever looks is told so, and what has changed, before anything is accepted.
     let row = |arguments: &[&str]| {
@@ -137,11 +138,109 @@ fn a_changed_tool_is_refused_by_the_guardian_until_it_is_pinned_again() {
     assert_eq!(world.read("gesta.lock"), lock);
     let kept = world.gesta(&["tools", "pin", "--offline"]).ok();
     assert!(!kept.contains("changed"), "{kept}");
-    world.gesta(&["run", "job.yaml"]).expect(10);
+    assert!(world.gesta(&["jobs", "--status", "failed", "--json"]).json_lines().is_empty());
     let pinned = world.gesta(&["tools", "pin"]).ok();
     assert!(pinned.contains("changed  odd.pay") && pinned.contains("(description)"), "{pinned}");
-    world.gesta(&["run", "job.yaml"]).ok();
+    // The job that was held goes on.
+    world.gesta(&["resume", &id]).ok();
     assert_eq!(calls(&world), 2);
+    assert!(world.gesta(&["replay", &id]).ok().contains("complete"));
+}
+
+/// The server that misbehaves, reached over HTTP; its declaration comes with it.
+fn odd_web(world: &World) -> (Web, String) {
+    let mut command = Command::new("node");
+    command.arg(servers().join("odd.mjs")).arg("http").arg(world.path("."));
+    let web = Web(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    let port = || std::fs::read_to_string(world.path("port")).unwrap_or_default();
+    wait_until(|| port().ends_with('\n'));
+    let url = format!("http://127.0.0.1:{}/mcp", port().trim());
+    (web, format!("[mcp.odd]\nurl = \"{url}\"\nallow_private = true\n"))
+}
+
+/// A web server, ended when it is dropped.
+struct Web(Child);
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _buried = self.0.wait();
+    }
+}
+
+/// A server changes a tool under a job that runs: the step that needs it is held, not failed, whatever its `retry`
+/// says, and goes on in the same worker once the tool was pinned again.
+fn held_until_it_is_pinned(world: &World) {
+    let text = "job: two\nsteps:\n  - { id: change, tool: odd.change }\n  - { id: pay, tool: odd.pay, needs: [change], retry: { attempts: 1 } }\n";
+    std::fs::write(world.path("job.yaml"), text).unwrap();
+    world.gesta(&["tools", "pin"]).ok();
+    let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
+    let mut worker = world.start(&["worker"]);
+    worker.says("its server describes it otherwise since it was pinned; look at it and run `gesta tools pin`");
+    assert_eq!(calls(world), 1, "the one that changes it");
+    let held = &world.bodies(&id, "rejection")[0];
+    assert_eq!(held["decision"]["doc"]["reason"], "tool_frozen");
+    assert!(held["retry_at"].is_u64(), "{held}");
+    world.gesta(&["tools", "pin"]).ok();
+    worker.says("tools were pinned again");
+    worker.says(": completed");
+    worker.kill();
+    assert_eq!(calls(world), 2);
+    assert!(world.gesta(&["replay", &id]).ok().contains("complete"));
+    world.gesta(&["verify"]).ok();
+}
+
+#[test]
+fn a_tool_that_changes_under_a_job_holds_it_until_it_is_pinned() {
+    let world = World::with_free_workspace();
+    declare(&world, &odd(&world, ""));
+    held_until_it_is_pinned(&world);
+}
+
+#[test]
+fn a_tool_that_changes_under_a_job_holds_it_until_it_is_pinned_over_http() {
+    let world = World::with_free_workspace();
+    let (_web, declaration) = odd_web(&world);
+    declare(&world, &declaration);
+    held_until_it_is_pinned(&world);
+}
+
+/// The tool is another than was pinned when the worker starts, which it cannot know before it asks the server: the
+/// call is turned away at the gate, nothing is sent, and its one try is not used up.
+fn held_from_the_start(world: &World) {
+    let text = "job: one\nsteps:\n  - { id: pay, tool: odd.pay, retry: { attempts: 1 } }\n";
+    std::fs::write(world.path("job.yaml"), text).unwrap();
+    world.gesta(&["tools", "pin"]).ok();
+    std::fs::write(world.path("description"), "Pays somebody else").unwrap();
+    let mut run = world.start(&["run", "job.yaml"]);
+    run.says("held");
+    assert_eq!(calls(world), 0);
+    let id = world.job();
+    let turned_away = &world.bodies(&id, "failure")[0];
+    assert_eq!(
+        (&turned_away["error"]["code"], &turned_away["dispatched"]),
+        (&json!("gate_frozen"), &json!(false))
+    );
+    world.gesta(&["tools", "pin"]).ok();
+    let (status, told) = run.ends();
+    assert_eq!(status.code(), Some(0), "{told}");
+    assert_eq!(calls(world), 1);
+    assert!(world.gesta(&["replay", &id]).ok().contains("complete"));
+}
+
+#[test]
+fn a_tool_that_had_changed_before_holds_a_job_until_it_is_pinned() {
+    let world = World::with_free_workspace();
+    declare(&world, &odd(&world, ""));
+    held_from_the_start(&world);
+}
+
+#[test]
+fn a_tool_that_had_changed_before_holds_a_job_until_it_is_pinned_over_http() {
+    let world = World::with_free_workspace();
+    let (_web, declaration) = odd_web(&world);
+    declare(&world, &declaration);
+    held_from_the_start(&world);
 }
 
 #[test]

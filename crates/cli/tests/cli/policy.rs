@@ -296,3 +296,20 @@ fn only_decisions_are_explained() {
     let refused = world.gesta(&["policy", "explain", &format!("{job}:0")]).expect(2);
     assert!(refused.err.contains("is a root: nothing was decided in it"), "{}", refused.err);
 }
+
+/// Submitting puts the policy in force for tools that it does not know yet, and a worker that has not heard of that
+/// by then may be there first: what it would refuse by what was in force before is decided again.
+#[test]
+fn a_job_is_not_refused_by_what_was_in_force_before_it() {
+    let world = World::with_free_workspace();
+    let process = "{ command = [\"echo\", \"1\"], env = [\"PATH\"] }";
+    let tool = format!("[tools.one]\neffect = \"external\"\ndriver.process = {process}\n");
+    world.write("gesta.toml", &format!("{}\n{tool}", world.read("gesta.toml")));
+    world.write("job.yaml", "job: one\nsteps:\n  - { id: it, tool: one }\n");
+    let mut worker = world.start(&["worker"]);
+    worker.says("a worker with 1 tool serves");
+    world.gesta(&["submit", "job.yaml"]).ok();
+    worker.says(": completed");
+    worker.kill();
+    assert!(world.bodies(&world.job(), "rejection").is_empty());
+}

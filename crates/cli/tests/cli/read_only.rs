@@ -113,7 +113,10 @@ fn an_older_file_that_cannot_be_written_says_so() {
     let world = stored();
     let (file, directory) = (world.path("kept/s.db"), world.path("kept"));
     let db = rusqlite::Connection::open(&file).unwrap();
-    db.execute_batch("DROP TABLE turns; PRAGMA user_version = 8").unwrap();
+    db.execute_batch(
+        "DROP TABLE turns; ALTER TABLE workers DROP COLUMN limits; PRAGMA user_version = 8",
+    )
+    .unwrap();
     drop(db);
     set_mode(&file, 0o444);
     set_mode(&directory, 0o555);

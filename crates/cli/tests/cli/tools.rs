@@ -26,18 +26,31 @@ fn a_tool_that_changed_is_frozen_until_it_is_pinned_again() {
     );
     let warned = world.gesta(&["check", "job.yaml"]).expect(0);
     assert!(warned.err.contains("warning: frozen: two"), "{}", warned.err);
-    let refused = world.gesta(&["run", "job.yaml", "--json"]).expect(10);
-    assert!(refused.out.contains("tool_frozen"), "{}", refused.out);
+    let mut run = world.start(&["run", "job.yaml"]);
+    run.says("changed since it was pinned; look at it and run `gesta tools pin`");
+    assert_eq!(
+        world.bodies(&held_job(&world), "rejection")[0]["decision"]["doc"]["reason"],
+        "tool_frozen"
+    );
 
     let pinned = world.gesta(&["tools", "pin", "--json"]).json();
     assert_eq!(
         (&pinned["changes"][0]["tool"], &pinned["changes"][0]["what"]),
         (&"two".into(), &"changed".into())
     );
+    let (status, told) = run.ends();
+    assert_eq!(status.code(), Some(0), "{told}");
     world.gesta(&["run", "job.yaml"]).ok();
     world.write("gesta.lock", "version = 9\n");
     let unread = world.gesta(&["run", "job.yaml"]).expect(2);
     assert!(unread.err.contains("gesta.lock:1:11: version `9` is not known"), "{}", unread.err);
+}
+
+/// The job that has not ended.
+fn held_job(world: &World) -> String {
+    let jobs = world.gesta(&["jobs", "--json"]).json_lines();
+    let live = jobs.iter().find(|job| job["status"] != "completed").unwrap();
+    live["trajectory"].as_str().unwrap().to_owned()
 }
 
 /// A program as a tool that changes something.

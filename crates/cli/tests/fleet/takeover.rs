@@ -65,6 +65,61 @@ fn a_tools_limit_holds_across_workers() {
     assert!(crew.witness.busiest() > 2, "others are not held up by it");
 }
 
+/// So do both where the files of workers disagree: the smallest limit binds those whose file names a greater
+/// one, and those whose file names none.
+fn the_smallest_limit_holds(store: Option<&str>) {
+    // None of them can have all jobs.
+    let mut crew = Crew::new(store, 4, CALL, "[worker]\njobs = 4\n");
+    let path = crew.path().join("gesta.toml");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let limited = |tool: u32, tenant: u32| {
+        let tool = format!("[tools.keyed]\nconcurrency = {tool}\n");
+        config.replace("[tools.keyed]\n", &tool)
+            + &format!("\n[limits.tenants.main]\ncalls = {tenant}\n")
+    };
+    crew.submit(16);
+    let alive = |count| {
+        until("it is alive", || (crew.json(&["workers"]).len() == count).then_some(()));
+    };
+    let mut workers = Vec::new();
+    for (name, file) in
+        [("strict", limited(1, 3)), ("lavish", limited(9, 9)), ("silent", config.clone())]
+    {
+        std::fs::write(&path, file).unwrap();
+        workers.push(crew.worker(name));
+        alive(workers.len());
+    }
+    let declared = crew.json(&["workers"]);
+    let of = |name: &str| {
+        let row = declared.iter().find(|row| row["worker"].as_str().unwrap().contains(name));
+        row.unwrap()["limits"].clone()
+    };
+    assert_eq!(of("strict"), json!({ "tenant main": 3, "tool keyed": 1 }));
+    assert_eq!(of("silent"), json!({}));
+    crew.all_is_well();
+    assert_eq!(crew.witness.busiest_of("keyed"), 1, "{}", crew.log());
+    assert!((2..=3).contains(&crew.witness.busiest()), "{}", crew.log());
+    let said = crew.log();
+    for told in [
+        "tool keyed: another worker declares 1 at once, this one 9; 1 holds for all",
+        "tool keyed: another worker declares 1 at once, this one none",
+        "tenant main: another worker declares 3 at once, this one none",
+    ] {
+        assert!(said.contains(told), "{told}\n{said}");
+    }
+}
+
+#[test]
+fn the_smallest_limit_holds_where_files_disagree_on_sqlite() {
+    the_smallest_limit_holds(None);
+}
+
+#[test]
+fn the_smallest_limit_holds_where_files_disagree_on_postgres() {
+    let database = Database::new();
+    the_smallest_limit_holds(Some(&database.url()));
+}
+
 /// A job waits for a worker that has its tools, and the most urgent goes first.
 #[test]
 fn jobs_wait_for_whom_can_run_them_and_the_most_urgent_goes_first() {

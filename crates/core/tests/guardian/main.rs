@@ -133,11 +133,11 @@ fn a_tool_must_be_there_and_not_frozen() {
         judge(&pay, &state, &inputs).unwrap()
     };
     refuses(&judged(&|inputs| inputs.tool = None), "tool", Reason::UnknownTool, None);
-    // What is not what was pinned is refused for good; what somebody has frozen waits.
+    // What is not what was pinned waits until it is, like what somebody has frozen.
     let changed = judged(&|inputs| {
         inputs.tool.as_mut().unwrap().frozen = Some("it changed".to_owned());
     });
-    refuses(&changed, "tool", Reason::ToolFrozen, None);
+    refuses(&changed, "tool", Reason::ToolFrozen, Some(Hold::Thaw));
     for target in [
         FreezeTarget::All,
         FreezeTarget::Tool("pay".parse().unwrap()),

@@ -117,7 +117,7 @@ fn refused() -> Vec<Row> {
         (
             Fresh,
             |it, _| it.tool.as_mut().unwrap().frozen = Some("it changed".to_owned()),
-            Deny("tool", ToolFrozen, None),
+            Deny("tool", ToolFrozen, THAW),
         ),
         (
             Fresh,

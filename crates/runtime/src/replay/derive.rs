@@ -70,6 +70,7 @@ impl<'a> Scene<'a> {
             standing: Vec::new(),
             dispatch_by: UnixMs(0),
             frozen: None,
+            for_good: false,
             pace: Vec::new(),
             repeats: Vec::new(),
             takes_over: false,
@@ -225,7 +226,9 @@ impl Player<'_> {
         }
         let Some(desk) = self.desk.clone() else { return Ok(nobody()) };
         let tool = tool_of(entry);
-        let outside = self.outside(&desk, doc, permit, tool.as_ref());
+        let mut outside = self.outside(&desk, doc, permit, tool.as_ref());
+        // Whether a tool that is not what was pinned is held or refused is on record too.
+        outside.for_good = outside.frozen.is_some() && is_final(entry);
         if self.asked.counts(entry.payload().at) {
             self.decisions += 1;
             if self.asked.what_if.is_some() {
@@ -278,6 +281,7 @@ impl Player<'_> {
             standing,
             dispatch_by: permit.map_or(UnixMs(0), |permit| permit.dispatch_by),
             frozen: frozen.map(|frozen| frozen.frozen),
+            for_good: false,
             pace: own.chain(others).collect(),
             repeats: repeat::Found::of(decision).repeats,
             takes_over: false,
@@ -561,4 +565,9 @@ fn compared(entry: &Entry, mut written: Option<Rehearsed>) -> Derived {
 
 fn nobody() -> Derived {
     Derived::Missing("a worker wrote it before any had claimed the trajectory".to_owned())
+}
+
+/// Whether a refusal says nothing of another try.
+fn is_final(entry: &Entry) -> bool {
+    matches!(&entry.payload().body, Body::Rejection(rejection) if rejection.retry_at.is_none())
 }

@@ -146,11 +146,7 @@ impl Turn<'_> {
         let body = Body::Delegation(Box::new(delegation));
         match draft.push(self.now, self.desk.author(), body) {
             Ok(_) => {
-                let registry = self.desk.shared.registry_head().map(|(registry, _)| registry);
-                if let (Some(registry), Some(head)) = (registry, decision.doc().registry) {
-                    // As for a call: whatever was frozen before this append is known to the decision.
-                    draft.under(registry, head);
-                }
+                decide::rest_on(self.desk, draft, decision.doc().registry);
                 Ok(())
             }
             Err(error) => match exceeds(&error) {

@@ -1,6 +1,8 @@
 //! Real stores in virtual time: each call runs in a runtime of its own, and the test's clock stands
 //! still until it is answered. What time it is is the test's to say.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -153,6 +155,10 @@ impl Store for Apart {
     async fn retire(&self, worker: &WorkerId) -> Result<(), StoreError> {
         let worker = worker.clone();
         apart!(self, store => store.retire(&worker))
+    }
+
+    async fn limits(&self) -> Result<BTreeMap<String, NonZeroU32>, StoreError> {
+        apart!(self, store => store.limits())
     }
 
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use gesta_core::document::Reason;
+use gesta_core::entry::Body;
 use gesta_core::json::Canon;
 use gesta_core::writ::Effect;
 use gesta_runtime::Left;
@@ -42,9 +44,16 @@ async fn a_tool_that_is_frozen_after_the_decision_is_not_called() {
         .unwrap();
     let scene = Scene::new(tools).await;
     let (left, ran) = scene.run("job: x\nsteps:\n  - { id: it, tool: pay }\n", &[]).await;
-    assert_eq!(left, Left::Ended);
+    assert_eq!(left, Left::Parked);
     assert!(called.all().is_empty());
-    // Turned away at the gate, then refused by the Guardian.
-    assert_eq!((ran.count("started"), ran.count("failure"), ran.count("rejection")), (1, 1, 1));
-    assert_eq!(ran.error().0, "tool_frozen");
+    // Turned away at the gate, then held by the Guardian until somebody pins it again.
+    assert_eq!((ran.count("started"), ran.count("failure")), (1, 1));
+    let mut held = ran.entries.iter().filter_map(|entry| match &entry.payload().body {
+        Body::Rejection(rejection) => Some(rejection),
+        _ => None,
+    });
+    assert!(ran.count("rejection") > 0);
+    assert!(held.all(|held| {
+        held.decision.doc().reason == Some(Reason::ToolFrozen) && held.retry_at.is_some()
+    }));
 }

@@ -1,6 +1,8 @@
 //! A store as one worker reaches it: slow, at times out of reach, losing writes and answers; and the
 //! worker's own health, which can be frozen.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -205,6 +207,10 @@ impl Store for Hostile {
 
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
         self.read(self.inner.workers()).await
+    }
+
+    async fn limits(&self) -> Result<BTreeMap<String, NonZeroU32>, StoreError> {
+        self.read(self.inner.limits()).await
     }
 
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {

@@ -20,7 +20,9 @@ mod schema;
 mod shares;
 mod tls;
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +58,7 @@ use crate::outbox::{NoticeRow, Tried};
 use crate::port::{
     Listing, ParkedListing, ParkedRow, Profile, Reach, Store, StoredEntry, TrajectoryRow, WorkerRow,
 };
-use crate::rations::Ration;
+use crate::rations::{self, Ration};
 
 /// Entries, or one row that says where they are: of one moment.
 const ENTRIES: &str = "
@@ -121,7 +123,7 @@ const RELEASE_OTHERS: &str = "
     WHERE owner = $1 AND NOT (trajectory = ANY ($2))";
 const RETIRE: &str = include_str!("sql/retire.sql");
 const WORKERS: &str = "
-    SELECT worker, tools, host, pid, version,
+    SELECT worker, tools, host, pid, version, limits,
         floor(extract(epoch FROM since) * 1000)::bigint AS since_ms,
         floor(extract(epoch FROM beat_at) * 1000)::bigint AS beat_ms,
         floor(extract(epoch FROM lease_until) * 1000)::bigint AS until_ms,
@@ -345,10 +347,12 @@ impl Store for PostgresStore {
         profile: &Profile,
         lease_ms: u64,
     ) -> Result<UnixMs, StoreError> {
-        let Profile { tools, host, pid, version } = profile;
+        let Profile { tools, host, pid, version, limits } = profile;
         let tools: Vec<&str> = tools.iter().map(ToolName::as_str).collect();
         let (worker, lease_ms, pid) = (worker.as_str(), bigint(lease_ms)?, i64::from(*pid));
-        let params: [&(dyn ToSql + Sync); 6] = [&worker, &lease_ms, &tools, host, &pid, version];
+        let limits = rations::joined(limits);
+        let params: [&(dyn ToSql + Sync); 7] =
+            [&worker, &lease_ms, &tools, host, &pid, version, &limits];
         let found = self.life.query(HEARTBEAT, &params).await?;
         let now = found.first().map(|row| rows::number(row, "now_ms")).transpose()?;
         Ok(UnixMs(now.unwrap_or_default()))
@@ -399,6 +403,10 @@ impl Store for PostgresStore {
         self.run(RETIRE, &[&worker.as_str()]).await?;
         self.herald.tell(News::Missed).await;
         Ok(())
+    }
+
+    async fn limits(&self) -> Result<BTreeMap<String, NonZeroU32>, StoreError> {
+        shares::limits(&self.link).await
     }
 
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {

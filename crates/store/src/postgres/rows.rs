@@ -1,5 +1,6 @@
 //! Rows and their types. What does not fit is damage, named by its column.
 
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use gesta_core::digest::{Digest, EntryId};
@@ -17,7 +18,7 @@ use crate::archive::Archived;
 use crate::claims;
 use crate::error::StoreError;
 use crate::port::{ParkedRow, Profile, StoredEntry, TrajectoryRow, WorkerRow};
-use crate::rations::Share;
+use crate::rations::{self, Share};
 
 /// A number as the database holds it.
 pub(super) fn bigint(number: u64) -> Result<i64, StoreError> {
@@ -113,12 +114,20 @@ pub(super) fn worker_row(row: &Row) -> Result<WorkerRow, StoreError> {
             host: get(row, "host")?,
             pid: u32::try_from(number(row, "pid")?).map_err(|_| damaged("pid"))?,
             version: get(row, "version")?,
+            limits: limits(get(row, "limits")?)?
+                .map(|(name, limit)| (name.to_owned(), limit))
+                .collect(),
         },
         since: UnixMs(number(row, "since_ms")?),
         beat_at: UnixMs(number(row, "beat_ms")?),
         lease_until: UnixMs(number(row, "until_ms")?),
         claimed: number(row, "claimed")?,
     })
+}
+
+/// The limits in a text.
+pub(super) fn limits(text: &str) -> Result<impl Iterator<Item = (&str, NonZeroU32)>, StoreError> {
+    Ok(rations::split(text).ok_or_else(|| damaged("limits"))?.into_iter())
 }
 
 pub(super) fn share(row: &Row) -> Result<(WorkerId, Share), StoreError> {

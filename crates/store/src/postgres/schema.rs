@@ -18,6 +18,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     ("V8__writ_accounts", include_str!("../../migrations/postgres/V8__writ_accounts.sql")),
     ("V9__short_entries", include_str!("../../migrations/postgres/V9__short_entries.sql")),
     ("V10__turns", include_str!("../../migrations/postgres/V10__turns.sql")),
+    ("V11__limits", include_str!("../../migrations/postgres/V11__limits.sql")),
 ];
 const TABLE: &str = "gesta_migrations";
 

@@ -1,6 +1,7 @@
 //! Shares of limits: read, divided and written under one lock per limit.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use gesta_core::ids::WorkerId;
 use gesta_core::time::UnixMs;
@@ -17,7 +18,9 @@ const LOCK: &str = "
     SELECT pg_advisory_xact_lock(hashtextextended('gesta share ' || current_schema() || ' ' || $1, 0))";
 const SHARES: &str = "
     SELECT worker, held, wanted, since_ms, until_ms,
-        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms
+        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms,
+        ARRAY(SELECT limits FROM workers WHERE lease_until >= clock_timestamp() AND limits <> '')
+            AS declared
     FROM (SELECT) AS one LEFT JOIN shares ON scope = $1";
 /// Keeps the worker's own share and removes those that have ended.
 const KEEP: &str = "
@@ -29,6 +32,23 @@ const KEEP: &str = "
         wanted = excluded.wanted,
         since_ms = excluded.since_ms,
         until_ms = excluded.until_ms";
+
+const LIMITS: &str =
+    "SELECT limits FROM workers WHERE lease_until >= clock_timestamp() AND limits <> ''";
+
+/// What live workers have declared.
+pub(super) async fn limits(link: &Link) -> Result<BTreeMap<String, NonZeroU32>, StoreError> {
+    let found = link.query(LIMITS, &[]).await?;
+    let texts: Result<Vec<&str>, StoreError> =
+        found.iter().map(|row| rows::get(row, "limits")).collect();
+    smallest(&texts?)
+}
+
+fn smallest(texts: &[&str]) -> Result<BTreeMap<String, NonZeroU32>, StoreError> {
+    let declared: Result<Vec<_>, StoreError> =
+        texts.iter().map(|text| rows::limits(text)).collect();
+    Ok(rations::smallest(declared?.into_iter().flatten()))
+}
 
 /// Gives a worker its share of a limit.
 pub(super) async fn ration(
@@ -55,6 +75,11 @@ pub(super) async fn ration(
                 Err(error) => return Ok(Err(error)),
             };
         }
+        let declared = found.first().map(|row| row.try_get::<_, Vec<&str>>("declared"));
+        let ask = match smallest(&declared.transpose()?.unwrap_or_default()) {
+            Ok(limits) => ask.within(limits.get(scope).copied()),
+            Err(error) => return Ok(Err(error)),
+        };
         let mut shares = before.clone();
         let granted = rations::share(&mut shares, worker, ask, now);
         let gone: Vec<&str> =

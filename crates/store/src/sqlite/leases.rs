@@ -4,6 +4,7 @@
 //! worker or the same one late. Claiming then only looks at what nobody holds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use gesta_core::ids::{ToolName, TrajectoryId, WorkerId};
 use gesta_core::time::UnixMs;
@@ -12,21 +13,23 @@ use rusqlite::{Connection, OptionalExtension as _, Result, Row, params};
 use super::rows;
 use crate::claims::{self, Candidate, Standing};
 use crate::port::{Profile, WorkerRow};
+use crate::rations;
 
 const GIVE_BACK_ENDED: &str = "
     UPDATE trajectories INDEXED BY trajectories_claimed SET owner = NULL
     WHERE owner IN (SELECT worker FROM workers WHERE lease_until < ?1)";
 const FORGET_ENDED: &str = "DELETE FROM workers WHERE lease_until < ?1";
 const EXTEND: &str = "
-    INSERT INTO workers (worker, lease_until, since, beat_at, tools, host, pid, version)
-    VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7)
+    INSERT INTO workers (worker, lease_until, since, beat_at, tools, host, pid, version, limits)
+    VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8)
     ON CONFLICT (worker) DO UPDATE SET lease_until = excluded.lease_until,
         beat_at = excluded.beat_at, tools = excluded.tools, host = excluded.host,
-        pid = excluded.pid, version = excluded.version";
+        pid = excluded.pid, version = excluded.version, limits = excluded.limits";
 const LIVE: &str = "
-    SELECT worker, lease_until, since, beat_at, tools, host, pid, version,
+    SELECT worker, lease_until, since, beat_at, tools, host, pid, version, limits,
         (SELECT count(*) FROM trajectories INDEXED BY trajectories_claimed WHERE owner = worker)
     FROM workers WHERE lease_until >= ?1 ORDER BY worker";
+const LIMITS: &str = "SELECT limits FROM workers WHERE lease_until >= ?1 AND limits <> ''";
 const TOOLS: &str = "SELECT tools FROM workers WHERE worker = ?1";
 const HAS_LEASE: &str = "SELECT 1 FROM workers WHERE worker = ?1";
 const CLAIM: &str = "UPDATE trajectories SET owner = ?1 WHERE trajectory = ?2";
@@ -86,9 +89,10 @@ pub(super) fn heartbeat(
     now: UnixMs,
 ) -> Result<()> {
     end_leases(db, now)?;
-    let Profile { tools, host, pid, version } = profile;
+    let Profile { tools, host, pid, version, limits } = profile;
     let (lease_until, tools) = (bounded(now.plus(lease_ms)), claims::joined(tools));
-    let row = params![worker.as_str(), lease_until, now.0, tools, host, pid, version];
+    let limits = rations::joined(limits);
+    let row = params![worker.as_str(), lease_until, now.0, tools, host, pid, version, limits];
     db.prepare_cached(EXTEND)?.execute(row)?;
     Ok(())
 }
@@ -106,11 +110,22 @@ pub(super) fn workers(db: &Connection, now: UnixMs) -> Result<Vec<WorkerRow>> {
                 host: row.get(5)?,
                 pid: row.get(6)?,
                 version: row.get(7)?,
+                limits: rows::limits(row, 8)?,
             },
-            claimed: row.get(8)?,
+            claimed: row.get(9)?,
         })
     };
     db.prepare_cached(LIVE)?.query_map([now.0], row)?.collect()
+}
+
+/// What those whose lease lives have declared.
+pub(super) fn limits(db: &Connection, now: UnixMs) -> Result<BTreeMap<String, NonZeroU32>> {
+    let declared = db
+        .prepare_cached(LIMITS)?
+        .query_map([now.0], |row| rows::limits(row, 0))?
+        .collect::<Result<Vec<_>>>()?;
+    let declared = declared.iter().flatten().map(|(name, limit)| (name.as_str(), *limit));
+    Ok(rations::smallest(declared))
 }
 
 /// Reserves what is claimable, in turn.

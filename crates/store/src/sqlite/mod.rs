@@ -24,6 +24,8 @@ mod rows;
 mod shares;
 mod writer;
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -348,6 +350,11 @@ impl Store for SqliteStore {
             self.writer.run(move |db| leases::retire(db, &worker).map(Ok)).await;
         self.bell.ring(News::Missed);
         retired
+    }
+
+    async fn limits(&self) -> Result<BTreeMap<String, NonZeroU32>, StoreError> {
+        let now = (self.clock)();
+        self.readers.run(move |db| leases::limits(db, now)).await
     }
 
     async fn ration(&self, worker: &WorkerId, scope: &str, ask: Ration) -> Result<u32, StoreError> {

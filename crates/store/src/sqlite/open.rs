@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/V7__archive.sql"),
     include_str!("../../migrations/sqlite/V8__writ_accounts.sql"),
     include_str!("../../migrations/sqlite/V9__turns.sql"),
+    include_str!("../../migrations/sqlite/V10__limits.sql"),
 ];
 
 /// `PRAGMA application_id`: "Gest".

@@ -1,6 +1,8 @@
 //! Rows and the values they hold. What does not parse is damage, never a panic and never a default.
 
+use std::collections::BTreeMap;
 use std::error::Error;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use gesta_core::digest::{Digest, EntryId};
@@ -17,6 +19,7 @@ use rusqlite::{Result, Row};
 use crate::archive::Archived;
 use crate::claims;
 use crate::port::{ParkedRow, TrajectoryRow};
+use crate::rations;
 
 /// Reads `head_seq, head_id` from there on.
 pub(super) fn head(row: &Row<'_>, at: usize) -> Result<Head> {
@@ -84,6 +87,13 @@ pub(super) fn trajectory_id(row: &Row<'_>, at: usize) -> Result<TrajectoryId> {
 pub(super) fn tools(row: &Row<'_>, at: usize) -> Result<Vec<ToolName>> {
     claims::split(row.get_ref(at)?.as_str()?)
         .ok_or_else(|| unreadable(at, Type::Text, "it holds no names of tools"))
+}
+
+/// Reads declared limits.
+pub(super) fn limits(row: &Row<'_>, at: usize) -> Result<BTreeMap<String, NonZeroU32>> {
+    let limits = rations::split(row.get_ref(at)?.as_str()?)
+        .ok_or_else(|| unreadable(at, Type::Text, "it holds no limits"))?;
+    Ok(limits.into_iter().map(|(name, limit)| (name.to_owned(), limit)).collect())
 }
 
 /// Reads a principal.

@@ -31,6 +31,7 @@ pub(super) fn ration(
             Ok((rows::worker_id(row, 0)?, Share { held, wanted, since, until }))
         })?
         .collect::<Result<BTreeMap<_, _>>>()?;
+    let ask = ask.within(leases::limits(db, now)?.get(scope).copied());
     let mut shares = before.clone();
     let granted = rations::share(&mut shares, worker, ask, now);
     for gone in before.keys().filter(|worker| !shares.contains_key(worker)) {

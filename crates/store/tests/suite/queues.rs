@@ -1,8 +1,11 @@
 //! Whose turn it is: tools, priorities, tenants; who is alive; limits; news.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
 use gesta_core::ids::{ToolName, TrajectoryId};
 use gesta_store::{Profile, Ration, Store};
-use std::time::Duration;
 
 use super::{Job, Subject, worker};
 
@@ -13,7 +16,8 @@ fn tools(names: &[&str]) -> Vec<ToolName> {
 }
 
 fn with_tools(names: &[&str]) -> Profile {
-    Profile { tools: tools(names), host: "here".into(), pid: 7, version: "test".into() }
+    let limits = BTreeMap::from([("tool pay".to_owned(), NonZeroU32::MIN)]);
+    Profile { tools: tools(names), host: "here".into(), pid: 7, version: "test".into(), limits }
 }
 
 async fn begin(store: &dyn Store, mut job: Job) -> TrajectoryId {
@@ -119,6 +123,50 @@ pub(crate) async fn workers_are_listed(subject: Subject) {
     assert_eq!((row.lease_until, row.claimed), (beat_at.plus(LONG_MS), 1));
     store.retire(&a).await.unwrap();
     assert_eq!(live().await, []);
+}
+
+/// Where workers differ about a limit the smallest holds, from the heartbeat that tells of it until the lease
+/// of whoever told it ends; for those too whose own settings have none.
+pub(crate) async fn the_smallest_limit_that_is_declared_binds_all(subject: Subject) {
+    let store = &*subject.store;
+    let (a, b, c) = (worker("a"), worker("b"), worker("c"));
+    let declaring = |limits: &[(&str, u32)]| Profile {
+        limits: limits
+            .iter()
+            .map(|(name, limit)| ((*name).to_owned(), NonZeroU32::new(*limit).unwrap()))
+            .collect(),
+        ..Profile::default()
+    };
+    let ask = async |who, limit, using| {
+        let ask = Ration { limit, using, wanted: 9, ttl_ms: LONG_MS };
+        store.ration(who, "tool pay", ask).await.unwrap()
+    };
+    store.heartbeat(&a, &declaring(&[("tool pay", 5), ("tenant main", 7)]), LONG_MS).await.unwrap();
+    assert_eq!(ask(&a, 5, 0).await, 5);
+    store.heartbeat(&b, &declaring(&[("tool pay", 2)]), LONG_MS).await.unwrap();
+    store.heartbeat(&c, &declaring(&[("tool ship", 1)]), LONG_MS).await.unwrap();
+    let told = store.limits().await.unwrap();
+    let told: Vec<_> = told.iter().map(|(name, limit)| (name.as_str(), limit.get())).collect();
+    assert_eq!(told, [("tenant main", 7), ("tool pay", 2), ("tool ship", 1)]);
+    assert_eq!(ask(&b, 2, 0).await, 0, "five are under way");
+    assert_eq!(
+        ask(&a, 5, 5).await,
+        1,
+        "it must not begin another, and one of the two is due to the other"
+    );
+    assert_eq!(ask(&a, 5, 1).await, 1);
+    assert_eq!(ask(&b, 2, 0).await, 1);
+    assert_eq!(ask(&c, u32::MAX, 0).await, 0, "whatever it takes the limit to be");
+    store.retire(&b).await.unwrap();
+    let told = store.limits().await.unwrap();
+    assert_eq!(told.get("tool pay").map(|limit| limit.get()), Some(5));
+    store.heartbeat(&b, &declaring(&[("tool pay", 1)]), 200).await.unwrap();
+    subject
+        .eventually("the lease ends", async || {
+            let told = store.limits().await.unwrap();
+            told.get("tool pay").filter(|limit| limit.get() == 5).copied()
+        })
+        .await;
 }
 
 /// Shares of a limit add up to no more than it, are taken back from the dead, and go round.

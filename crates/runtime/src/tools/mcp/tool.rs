@@ -107,7 +107,7 @@ impl Transport for McpTool {
             }
         };
         if let Some(why) = self.frozen() {
-            // Tried again, the call is refused by the Guardian, for the record.
+            // Decided again, the step is held by the Guardian, for the record.
             let message = format!("`{tool}` of MCP server `{server}` was not called: {why}");
             return Verdict::Retry.failed(code::TOOL_FROZEN, message);
         }

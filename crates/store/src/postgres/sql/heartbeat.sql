@@ -18,8 +18,8 @@ returned AS (
     ))
 ),
 extended AS (
-    INSERT INTO workers AS w (worker, lease_until, since, beat_at, tools, host, pid, version)
-    SELECT $1, at + $2::bigint * interval '1 millisecond', at, at, $3, $4, $5, $6 FROM clock
+    INSERT INTO workers AS w (worker, lease_until, since, beat_at, tools, host, pid, version, limits)
+    SELECT $1, at + $2::bigint * interval '1 millisecond', at, at, $3, $4, $5, $6, $7 FROM clock
     ON CONFLICT (worker) DO UPDATE
     SET lease_until = excluded.lease_until,
         since = CASE WHEN w.lease_until >= excluded.beat_at THEN w.since ELSE excluded.since END,
@@ -27,6 +27,7 @@ extended AS (
         tools = excluded.tools,
         host = excluded.host,
         pid = excluded.pid,
-        version = excluded.version
+        version = excluded.version,
+        limits = excluded.limits
 )
 SELECT floor(extract(epoch FROM at) * 1000)::bigint AS now_ms FROM clock
