@@ -35,7 +35,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let servers = step("MCP servers", servers::prepare)?;
     let cluster = step("start PostgreSQL", Cluster::start)?;
     step("tests", || {
-        let mut runner = runner();
+        let mut runner = runner(for_runner);
         runner.args(for_runner).envs(cluster.variables()).envs([servers.variable()]);
         tool::run(&mut runner)
     })?;
@@ -57,18 +57,33 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// How many tests run at once on each core, unless somebody says how many there are to be: most of the time tests
+/// wait for disks, processes and leases.
+const AT_ONCE: usize = 2;
+
 /// nextest where it is installed (it runs tests in parallel across crates); it leaves doc tests to us.
-fn runner() -> Command {
+fn runner(args: &[String]) -> Command {
     let quiet =
         |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     let nextest = quiet(&mut tool::cargo(&["nextest", "--version"]));
     let mut command = if nextest.is_ok_and(|status| status.success()) {
-        tool::cargo(&["nextest", "run", "--no-fail-fast"])
+        let mut nextest = tool::cargo(&["nextest", "run", "--no-fail-fast"]);
+        nextest.args(at_once(args));
+        nextest
     } else {
         tool::cargo(&["test", "--no-fail-fast", "--lib", "--bins", "--tests", "--examples"])
     };
     command.args(EVERYTHING);
     command
+}
+
+fn at_once(args: &[String]) -> Option<String> {
+    let said = ["-j", "--jobs", "--test-threads", "--no-capture"];
+    if args.iter().any(|arg| said.iter().any(|said| arg.starts_with(said))) {
+        return None;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Some(format!("--test-threads={}", cores.saturating_mul(AT_ONCE)))
 }
 
 fn step<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -94,6 +109,14 @@ mod tests {
     fn arguments_for_the_runner_need_the_dashes() {
         let error = run(&["chain".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("cargo xtask test -- chain"), "{error}");
+    }
+
+    #[test]
+    fn whoever_says_how_many_tests_run_at_once_is_heard() {
+        assert!(at_once(&[]).is_some_and(|arg| arg.starts_with("--test-threads=")));
+        for said in ["-j1", "--jobs=1", "--test-threads", "--no-capture"] {
+            assert_eq!(at_once(&["chain".to_owned(), said.to_owned()]), None, "{said}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use gesta_core::digest::EntryId;
 use gesta_core::entry::{Body, Entry, EntryError, Head};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::TrajectoryKind;
-use gesta_core::state::State;
+use gesta_core::state::{AdmitError, State};
 use gesta_core::verification::{Class, Finding};
 use gesta_store::{Chain, ChainError, Store, Whole};
 use gesta_verify::bundle::Bundle;
@@ -154,7 +154,13 @@ async fn append(store: &Arc<dyn Store>, bundle: &Bundle, one: &Planned) -> Resul
             }
             Ok(())
         })
-        .await?;
+        .await
+        .map_err(|error| match error {
+            ChainError::Admit(why) if matches!(*why, AdmitError::Uncarved(_)) => {
+                altered(&why.to_string()).into()
+            }
+            other => anyhow::Error::from(other),
+        })?;
     Ok(())
 }
 

@@ -76,7 +76,7 @@ impl Job {
     /// Reads a job and its input.
     pub(crate) fn read(arguments: &JobArguments, tools: &Toolbox) -> Result<Self> {
         let compiled = load(&arguments.file, &tools.catalogue)?
-            .map_err(|problems| refused(&problems, tools.advice()))?;
+            .map_err(|problems| refused_file(&problems, tools.advice()))?;
         let input = input(arguments, &compiled)?;
         let budget = authority::least(&compiled.budget, &budget_of(&arguments.budgets));
         Ok(Self { compiled, input, budget })
@@ -133,7 +133,12 @@ pub(crate) fn budget_of(given: &[(Limited, u64)]) -> Budget {
     budget
 }
 
-pub(crate) fn refused(problems: &Problems, hint: Option<String>) -> Problem {
+/// The same of a file, with what to do about tools if one is missing.
+pub(crate) fn refused_file(problems: &Problems, advice: Option<String>) -> Problem {
+    refused(problems, advice.filter(|_| problems.miss_a_tool()))
+}
+
+fn refused(problems: &Problems, hint: Option<String>) -> Problem {
     let problem = Problem::new(problems.to_string()).bad_input();
     match hint {
         Some(hint) => problem.hint(hint),

@@ -50,7 +50,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::{Arguments, Global, Internal};
+use crate::args::{Arguments, Color, Global, Internal};
+use crate::problem::Problem;
 use crate::session::Session;
 
 /// Entries are read on several threads and dropped on another, which the system's allocator is slow at.
@@ -67,8 +68,14 @@ fn main() -> ExitCode {
         let Internal { global, command } = Internal::parse();
         return run(global, |session| command.run(session));
     }
-    let Arguments { global, command } = Arguments::parse();
-    run(global, |session| command.run(session))
+    match Arguments::try_parse() {
+        Ok(Arguments { global, command }) => run(global, |session| command.run(session)),
+        Err(error) if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") => {
+            let problem = Problem::of_command_line(&error).into();
+            ExitCode::from(problem::print(&problem, Color::Never, true))
+        }
+        Err(error) => error.exit(),
+    }
 }
 
 fn run(global: Global, command: impl FnOnce(&mut Session) -> anyhow::Result<u8>) -> ExitCode {

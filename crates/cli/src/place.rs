@@ -123,7 +123,8 @@ impl Place {
         self.make().await
     }
 
-    /// Opens a store of which nothing is asked but what it holds: a file that cannot be written will do.
+    /// Opens a store of which nothing is asked but what it holds: a file that cannot be written will do. What
+    /// an older program made stays as it is.
     pub(crate) async fn open_to_read(&self) -> Result<Arc<dyn Store>> {
         self.check_there()?;
         match self {
@@ -133,7 +134,26 @@ impl Place {
                 let options = Options { readers: threads(), ..Options::default() };
                 Ok(archive::over(Arc::new(SqliteStore::open_to_read(path, options)?)))
             }
+            #[cfg(feature = "postgres")]
+            Self::Postgres { url, settings } => {
+                use gesta_store::postgres::PostgresStore;
+                let store = PostgresStore::connect_to_read(url, &options(settings)?).await?;
+                Ok(archive::over(Arc::new(store)))
+            }
+            #[cfg(not(all(feature = "sqlite", feature = "postgres")))]
             _ => self.make().await,
+        }
+    }
+
+    /// The version of a file's tables and the one that this program gives them, if they differ.
+    pub(crate) fn behind(&self) -> Option<(usize, usize)> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => {
+                let schema = gesta_store::sqlite::schema(path).ok()?;
+                (!schema.is_current()).then_some((schema.version, schema.newest))
+            }
+            _ => None,
         }
     }
 

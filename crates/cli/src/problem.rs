@@ -31,6 +31,18 @@ impl Problem {
         Self { what: what.into(), hint: None, code: ERROR }
     }
 
+    /// What the command line was refused for: all that is said of it, without how to do it right.
+    pub(crate) fn of_command_line(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let what: Vec<&str> =
+            text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:")).collect();
+        let what = what.join(" ");
+        let what = what.trim().strip_prefix("error: ").unwrap_or(what.trim());
+        Self::new(what)
+            .hint("`gesta help` lists the commands, `--help` what each takes")
+            .bad_input()
+    }
+
     /// What to do about it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -85,6 +97,10 @@ pub(crate) fn print(error: &anyhow::Error, color: Color, json: bool) -> u8 {
 fn advice(error: &anyhow::Error) -> Option<String> {
     match store_error(error)? {
         StoreError::NoTrajectory(_) => Some("`gesta log` lists the trajectories".to_owned()),
+        StoreError::Older { .. } => Some(
+            "`gesta doctor --rebuild` does, as whatever writes; an older gesta cannot open it then"
+                .to_owned(),
+        ),
         StoreError::DamagedBlob(_) => {
             Some("`gesta verify` says what holds and what does not".to_owned())
         }

@@ -96,6 +96,9 @@ pub(crate) fn hinted(error: RunError) -> anyhow::Error {
         RunError::Unauthorised(Unauthorised::NotNow) => {
             "have whoever issues writs sign a new one, and check the clock of this machine"
         }
+        RunError::Unauthorised(Unauthorised::Bound(_)) => {
+            "use the standing writ that it was narrowed from; a job hands on a part of its own with a `delegate` step"
+        }
         RunError::Unauthorised(_) => "`gesta writ inspect FILE` shows what a writ allows",
         _ => return error.into(),
     };

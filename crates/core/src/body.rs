@@ -75,6 +75,18 @@ pub struct Mandate {
     pub writs: Vec<Signed<Writ>>,
 }
 
+impl Mandate {
+    /// The trajectory that a writ above this one's roots, unless this one says that it was delegated there: a
+    /// writ that roots a trajectory is that trajectory's to carve from, by its `delegation`.
+    pub fn uncarved(&self) -> Option<TrajectoryId> {
+        let (_, above) = self.writs.split_last()?;
+        let bound = above.iter().rev().find_map(|writ| writ.doc().trajectory)?;
+        let carves = above.last().and_then(|writ| writ.doc().trajectory);
+        let by = self.delegated_by.as_ref().map(|by| by.trajectory);
+        (carves.is_none() || carves != by).then_some(bound)
+    }
+}
+
 /// Which delegation a child carries out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

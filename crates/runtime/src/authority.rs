@@ -67,6 +67,9 @@ pub enum Unauthorised {
     /// The writ is at the end of its depth.
     #[error("the writ may not be narrowed any further")]
     Depth,
+    /// The writ is another trajectory's.
+    #[error("the writ roots {0}, which alone may hand on a part of it, by delegating")]
+    Bound(TrajectoryId),
     /// The writ's time has not come, or is over.
     #[error("the writ is not valid now")]
     NotNow,
@@ -274,6 +277,9 @@ pub fn narrow(
     now: UnixMs,
 ) -> Result<Vec<Signed<Writ>>, RunError> {
     let root = above.last().ok_or(Unauthorised::None)?;
+    if let Some(bound) = above.iter().rev().find_map(|writ| writ.doc().trajectory) {
+        return Err(Unauthorised::Bound(bound).into());
+    }
     let parent = root.doc();
     let depth = parent.depth.checked_sub(1).ok_or(Unauthorised::Depth)?;
     let own = window(now, JOB_DAYS);

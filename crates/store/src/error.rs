@@ -20,6 +20,16 @@ pub enum StoreError {
         /// Ours.
         known: u32,
     },
+    /// The database belongs to an older program, and was to be read only.
+    #[error("`{place}` has schema version {found}; reading does not bring it to {known}")]
+    Older {
+        /// Where.
+        place: String,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
     /// The place cannot be written.
     #[error("`{place}` cannot be written: {why}; nothing was changed")]
     ReadOnly {

@@ -95,7 +95,10 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
             .bad_input()
             .into());
     }
-    let store = session.store()?;
+    let store = match arguments.dry_run {
+        true => session.store_to_read()?,
+        false => session.store()?,
+    };
     let mut named = Vec::new();
     for text in &arguments.trajectories {
         named.push(session.wait(reference::trajectory(&store, text))?);

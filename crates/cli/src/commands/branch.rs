@@ -106,7 +106,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let plan = match &arguments.plan {
         Some(file) => Some(
             job_file::load(file, &workshop.catalogue)?
-                .map_err(|problems| job_file::refused(&problems, advice))?,
+                .map_err(|problems| job_file::refused_file(&problems, advice))?,
         ),
         None => None,
     };

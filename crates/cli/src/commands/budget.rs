@@ -192,7 +192,7 @@ fn set(session: &mut Session, arguments: &SetArguments) -> Result<()> {
 }
 
 fn show(session: &mut Session, arguments: &Arguments) -> Result<()> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let registry = Registry::open(session, &store)?;
     let set = registry.limits_set(session, &store)?;
     let today = Session::now().day();

@@ -51,7 +51,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
         Ok(compiled) => sound(session, &compiled, &tools)?,
         Err(problems) => {
             print(session, &problems)?;
-            if let Some(advice) = tools.advice() {
+            if let Some(advice) = tools.advice().filter(|_| problems.miss_a_tool()) {
                 session.hint(&advice)?;
             }
             return Ok(BAD_INPUT);

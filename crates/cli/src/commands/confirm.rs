@@ -42,8 +42,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
     let Some(trajectory) = &arguments.trajectory else { return counts(session, None) };
+    let store = match arguments.counts {
+        true => session.store_to_read()?,
+        false => session.store()?,
+    };
     let trajectory = session.wait(reference::trajectory(&store, trajectory))?;
     session.wait(reference::is_job(&store, trajectory))?;
     if arguments.counts {
@@ -71,7 +74,7 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
 
 /// What each verifier has found, how often.
 fn counts(session: &mut Session, trajectory: Option<TrajectoryId>) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let found = session.wait(confirmations::tally(&store, trajectory))?;
     if session.out.is_json() {
         session.out.document(&found)?;

@@ -88,10 +88,14 @@ pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     }
     let place = session.place()?;
     data_keys(&place, workspace.as_ref(), &mut examination)?;
-    match session.wait(place.open()) {
+    let opened = match arguments.rebuild {
+        true => session.wait(place.open()),
+        false => session.wait(place.open_to_read()),
+    };
+    match opened {
         Err(error) => examination.add("store", Health::Wrong, format!("{error:#}")),
         Ok(store) => {
-            examination.add("store", Health::Ok, format!("`{place}` opens; its schema is current"));
+            schema(&place, &mut examination);
             let traces = session.wait(chains::traces(&store))?;
             let folded = fold(session, &store, &traces, arguments.rebuild)?;
             clock(folded.newest, &mut examination);
@@ -130,6 +134,24 @@ fn print(session: &mut Session, examination: &Examination) -> Result<u8> {
         Session::note("hint: `gesta doctor --rebuild` rewrites projections from the chains");
     }
     Ok(u8::from(wrong > 0))
+}
+
+/// A store that opens, and whether its tables are what this program makes of them.
+fn schema(place: &Place, examination: &mut Examination) {
+    match place.behind() {
+        None => {
+            let good = format!("`{place}` opens; its schema is current");
+            examination.add("store", Health::Ok, good);
+        }
+        Some((version, newest)) => examination.add(
+            "store",
+            Health::Warning,
+            format!(
+                "`{place}` has schema version {version} of {newest} and is read from a copy; whatever writes brings \
+                 it up to date, as `gesta doctor --rebuild`"
+            ),
+        ),
+    }
 }
 
 fn keys(workspace: &Workspace, examination: &mut Examination) {

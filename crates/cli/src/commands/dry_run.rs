@@ -413,7 +413,7 @@ fn in_force(session: &Session, workspace: Option<&Workspace>, tools: &Toolbox) -
         let policies = Arc::new(PolicySet::compile(&would_be)?);
         return Ok(InForce { registry: None, policies, published: None });
     };
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let chain = Chain::load(Arc::clone(&store), workspace.config.registry);
     let state = session.wait(chain)?.state().clone();
     let policies =

@@ -110,12 +110,13 @@ impl What {
 
 pub(crate) fn freeze(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let Arguments { what, name, reason, key } = arguments;
-    let store = session.store()?;
-    let mut registry = Registry::open(session, &store)?;
     let Some(what) = what else {
+        let registry = Registry::open(session, &session.store_to_read()?)?;
         list(session, registry.state().frozen())?;
         return Ok(0);
     };
+    let store = session.store()?;
+    let mut registry = Registry::open(session, &store)?;
     let target = what.target(session, &store, name.as_deref())?;
     let known = registry.state().is_frozen(&target);
     if !known {

@@ -245,7 +245,7 @@ fn add(session: &mut Session, arguments: &AddArguments) -> Result<()> {
 }
 
 fn list(session: &mut Session) -> Result<()> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let registry = Registry::open(session, &store)?;
     let mut keys: Vec<&TrustedKey> = registry.keys().iter().collect();
     // The newest of each name first.
@@ -297,7 +297,7 @@ fn day(at: gesta_core::time::UnixMs) -> String {
 }
 
 fn show(session: &mut Session, which: &str) -> Result<()> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let registry = Registry::open(session, &store)?;
     let is_file = which.contains('/') || Path::new(which).extension().is_some();
     let (id, path) = if is_file {
@@ -552,7 +552,7 @@ fn revoke(
 }
 
 fn export(session: &mut Session, name: &str, pem: bool) -> Result<()> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let registry = Registry::open(session, &store)?;
     if pem && let Some(key) = registry.keys().iter().find(|key| key.key.to_string() == name) {
         let text = public_pem(key.key);

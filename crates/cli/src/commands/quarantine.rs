@@ -54,12 +54,13 @@ enum Command {
 }
 
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
-    let mut registry = Registry::open(session, &store)?;
     let Some(Command::Lift { principal, job, tenant, reason, key }) = &arguments.command else {
+        let registry = Registry::open(session, &session.store_to_read()?)?;
         freeze::list(session, registry.state().quarantined())?;
         return Ok(0);
     };
+    let store = session.store()?;
+    let mut registry = Registry::open(session, &store)?;
     let bad = |error: &dyn std::fmt::Display| Problem::new(error.to_string()).bad_input();
     let target = match (principal, job, tenant) {
         (Some(principal), ..) => {

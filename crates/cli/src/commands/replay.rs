@@ -101,7 +101,7 @@ struct Outcome {
 pub(crate) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
     let store = match &arguments.bundle {
         Some(file) => session.wait(of_bundle(file))?,
-        None => session.store()?,
+        None => session.store_to_read()?,
     };
     let Arguments { until, since, before, .. } = *arguments;
     let asked = Asked { until, what_if: what_if(arguments)?, since, before };

@@ -141,7 +141,7 @@ fn shown(checkpoint: &Checkpoint) -> serde_json::Value {
 
 fn status(session: &mut Session) -> Result<u8> {
     let workspace = Session::find_workspace()?;
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let (newest, witnessed, lag) = session.wait(async {
         let log = store.log();
         let newest = log.checkpoint(Which::Newest).await?;
@@ -211,7 +211,7 @@ pub(super) fn pick(
 }
 
 fn export(session: &mut Session, directory: &Path) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let row = pick(session, &store, false)?;
     let size = row.size;
     goes_on(directory, &Prover::new(&*store, row.clone())?.checkpoint)?;

@@ -191,7 +191,7 @@ fn issue(session: &mut Session, arguments: &IssueArguments) -> Result<()> {
     let IssueArguments { tenant, principal, scope, key } = arguments;
     let workspace = Session::workspace()?;
     let root = writs::root(&workspace)?;
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let registry = Registry::open(session, &store)?;
     let signer = key_file::read(&key_file::path(&workspace.keys(), key))?;
     let now = Session::now();
@@ -230,7 +230,7 @@ fn attenuate(session: &mut Session, arguments: &AttenuateArguments) -> Result<()
     let AttenuateArguments { file, principal, scope } = arguments;
     let workspace = Session::workspace()?;
     let mut chain = writs::read(file)?;
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let registry = Registry::open(session, &store)?;
     let above = writs::leaf(file, &chain)?;
     let holder = writs::holder_of(&workspace, above)?;
@@ -304,7 +304,7 @@ fn written(session: &mut Session, chain: &[Signed<Writ>], to: Option<&Path>) -> 
 fn inspect(session: &mut Session, file: &Path) -> Result<()> {
     let chain = writs::read(file)?;
     let leaf = writs::leaf(file, &chain)?.clone();
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let registry = Registry::open(session, &store)?;
     let now = Session::now();
     let counts = writs::counts(&chain, &registry, now);

@@ -37,6 +37,21 @@ fn every_problem_is_told_with_its_place() {
     assert!(!world.path("gesta.toml").exists());
 }
 
+/// Advice about tools is for those who miss one.
+#[test]
+fn what_is_no_job_is_not_blamed_on_tools() {
+    let world = World::new();
+    let advice = "no tools are declared";
+    for (text, advised) in [("", false), ("job: [\n", false), (BROKEN, true)] {
+        world.write("job.yaml", text);
+        for command in ["check", "run"] {
+            let told = world.gesta(&[command, "job.yaml"]).expect(2);
+            assert_eq!(told.err.contains(advice), advised, "{command} {text:?}: {}", told.err);
+        }
+    }
+    assert!(!world.path("gesta.toml").exists());
+}
+
 #[test]
 fn a_sound_job_is_summed_up_and_drawn() {
     let world = World::with_examples();

@@ -66,4 +66,9 @@ fn whoever_asks_for_json_gets_errors_in_json() {
     let told = empty.gesta(&["log", "--json"]).err;
     let told: serde_json::Value = serde_json::from_str(told.trim()).unwrap();
     assert!(told["hint"].as_str().unwrap().contains("gesta init"), "{told}");
+    let ran = empty.gesta(&["log", "--nonsense", "--json"]).expect(2);
+    let told: serde_json::Value = serde_json::from_str(ran.err.trim()).unwrap();
+    assert_eq!(told["exit_code"], 2, "{told}");
+    assert!(told["error"].as_str().unwrap().contains("unexpected argument '--nonsense'"), "{told}");
+    assert!(empty.gesta(&["log", "--help", "--json"]).expect(0).out.contains("Usage:"));
 }

@@ -108,24 +108,91 @@ fn what_was_written_last_is_not_left_out() {
     set_mode(&directory, 0o755);
 }
 
-#[test]
-fn an_older_file_that_cannot_be_written_says_so() {
-    let world = stored();
-    let (file, directory) = (world.path("kept/s.db"), world.path("kept"));
-    let db = rusqlite::Connection::open(&file).unwrap();
+/// The file as an older version had it.
+fn made_older(file: &Path) {
+    let db = rusqlite::Connection::open(file).unwrap();
     db.execute_batch(
         "DROP TABLE turns; ALTER TABLE workers DROP COLUMN limits; PRAGMA user_version = 8",
     )
     .unwrap();
-    drop(db);
-    set_mode(&file, 0o444);
-    set_mode(&directory, 0o555);
+}
+
+fn version(file: &Path) -> u32 {
+    let db = rusqlite::Connection::open(file).unwrap();
+    db.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap()
+}
+
+/// What only reads leaves the tables of an older program as they are, whether it could write or not; what writes
+/// brings them up to date.
+#[test]
+fn what_only_reads_changes_no_schema() {
+    let world = stored();
+    let (file, directory) = (world.path("kept/s.db"), world.path("kept"));
+    let open = |arguments: &[&str]| {
+        let mut command = world.command();
+        command.current_dir(&directory).args(["--store", "s.db"]).args(arguments);
+        world.ran(&mut command)
+    };
+    let expected: Vec<String> =
+        READS.iter().map(|arguments| whole(&open(arguments).expect(0))).collect();
+    made_older(&file);
     let before = fs::read(&file).unwrap();
-    let refused = gesta(&world, &["log"]).expect(1);
-    assert!(refused.err.contains("it has schema version 8"), "{}", refused.err);
-    assert!(refused.err.contains("copy it to where it can be written"), "{}", refused.err);
-    assert_eq!(fs::read(&file).unwrap(), before);
-    set_mode(&directory, 0o755);
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    world.gesta(&["--store", "kept/s.db", "log"]).ok();
+    for (file_mode, directory_mode) in [(0o666, 0o777), (0o444, 0o555)] {
+        set_mode(&file, file_mode);
+        set_mode(&directory, directory_mode);
+        for (arguments, expected) in READS.iter().zip(&expected) {
+            let ran = gesta(&world, arguments).expect(0);
+            assert_eq!(&whole(&ran), expected, "{arguments:?}");
+        }
+        let examined = gesta(&world, &["doctor"]).expect(0);
+        assert!(examined.out.contains("schema version 8 of 10"), "{}", examined.out);
+        assert!(fs::read(&file).unwrap() == before, "it was changed");
+        assert!(!world.path("kept/s.db-wal").exists());
+    }
+    set_mode(&directory, 0o777);
+    set_mode(&file, 0o666);
+    gesta(&world, &["cancel", JOB]).expect(0);
+    assert_eq!(version(&file), 10);
+    let examined = gesta(&world, &["doctor"]);
+    assert!(examined.out.contains("its schema is current"), "{}", examined.out);
+}
+
+/// Every command of a workspace that changes nothing.
+#[test]
+fn looking_at_a_workspace_changes_no_schema() {
+    let world = World::with_tools(
+        "[tools.look]\neffect = \"read\"\ndriver.process = { command = [\"true\"] }\n",
+    );
+    world.write("job.yaml", "job: look\nsteps:\n  - { id: it, set: \"${1}\" }\n");
+    world.gesta(&["run", "job.yaml"]).ok();
+    let job = world.job();
+    let first = format!("{job}:0");
+    let file = world.path("gesta.db");
+    made_older(&file);
+    let reads: [&[&str]; 18] = [
+        &["log"],
+        &["show", &first],
+        &["tree", &job],
+        &["replay", &job],
+        &["verify"],
+        &["jobs"],
+        &["calls"],
+        &["workers"],
+        &["approvals"],
+        &["doubts"],
+        &["notices"],
+        &["keys", "list"],
+        &["budget"],
+        &["freeze"],
+        &["quarantine"],
+        &["policy", "show"],
+        &["confirm", "--counts"],
+        &["run", "job.yaml", "--dry-run"],
+    ];
+    for arguments in reads {
+        world.gesta(arguments).expect(0);
+        assert_eq!(version(&file), 8, "{arguments:?}");
+    }
+    world.gesta(&["doctor", "--rebuild"]).expect(0);
+    assert_eq!(version(&file), 10);
 }

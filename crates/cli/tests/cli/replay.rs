@@ -418,6 +418,7 @@ fn a_bundle_that_cannot_be_derived_says_why() {
     says("future-version", 6, "format version 2 is not known");
     says("unknown-kind", 3, "`foresight`");
     says("reordered", 3, "the bundle was altered");
+    says("orphan", 3, "which alone may hand on a part of what it may");
 }
 
 /// The verdict that is expected of a bundle.

@@ -67,6 +67,31 @@ fn a_job_runs_under_a_writ_that_roots_only_it() {
     assert!(refused.err.contains("may not be narrowed any further"), "{}", refused.err);
 }
 
+/// What a job may is the job's to hand on: nobody begins another below its writ, whatever they hold.
+#[test]
+fn the_writ_of_a_job_is_not_for_others() {
+    let world = scene(PAY);
+    issue(&world, &["--tools", "pay.*", "--budget", "calls=3"]);
+    let ran = world.gesta(&["run", "job.yaml", "--writ", "w.json", "--json"]).json();
+    let id = ran["trajectory"].as_str().unwrap();
+    world.write("own.json", &world.bodies(id, "root")[0]["purpose"]["job"]["writs"].to_string());
+    world.gesta(&["writ", "attenuate", "own.json", "-o", "below.json"]).ok();
+    let asked = [
+        &["run", "job.yaml", "--writ", "own.json"][..],
+        &["submit", "job.yaml", "--writ", "own.json"],
+        &["submit", "job.yaml", "--writ", "below.json"],
+        &["branch", id, "--at", "4", "--writ", "own.json"],
+    ];
+    for arguments in asked {
+        let refused = world.gesta(arguments).expect(1);
+        let why = format!("the writ roots {id}, which alone may hand on a part of it");
+        assert!(refused.err.contains(&why), "{arguments:?}: {}", refused.err);
+        assert!(refused.err.contains("hint: use the standing writ"), "{}", refused.err);
+    }
+    assert_eq!(paid(&world), 1);
+    assert_eq!(world.gesta(&["jobs", "--json"]).json_lines().len(), 1);
+}
+
 /// What all jobs below a standing writ use together is counted, also for one that was narrowed from it,
 /// and shown; what does not fit is refused.
 #[test]

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::step::{Status, Step};
 use super::{AdmitError, Phase, State};
-use crate::body::End;
+use crate::body::{End, Mandate, Purpose};
 use crate::digest::Digest;
 use crate::document::{FreezeTarget, RegistryItem};
 use crate::entry::{Author, Body, Entry, Head, Payload};
@@ -47,7 +47,8 @@ impl State {
 
 impl Admission {
     /// Adds an entry. Its number and parent follow from what is there; its time is never before its
-    /// parent's. A refused entry changes nothing, and others may still be added.
+    /// parent's. A refused entry changes nothing, and others may still be added. Refused is what the state
+    /// refuses, and a beginning on what another trajectory may: version 1 lets those be read.
     pub fn push(&mut self, at: UnixMs, by: Author, body: Body) -> Result<&Entry, AdmitError> {
         let entry = Entry::new(Payload {
             at: at.max(self.state.at()),
@@ -57,6 +58,9 @@ impl Admission {
             seq: self.state.head().map_or(0, |head| head.seq + 1),
             trajectory: self.state.trajectory(),
         })?;
+        if let Some(of) = entry.payload().body.mandate().and_then(Mandate::uncarved) {
+            return Err(AdmitError::Uncarved(of));
+        }
         self.state.apply(&entry)?;
         if let Author::Worker { attempt, .. } = entry.payload().by
             && self.base.attempt() == attempt
@@ -223,6 +227,18 @@ impl Body {
             | Self::Completed(_)
             | Self::Failed(_)
             | Self::Cancelled(_) => None,
+        }
+    }
+
+    /// What a job, a session or a branch begins with.
+    fn mandate(&self) -> Option<&Mandate> {
+        match self {
+            Self::Root(root) => match &root.purpose {
+                Purpose::Job(mandate) | Purpose::Session(mandate) => Some(mandate),
+                Purpose::Registry { .. } => None,
+            },
+            Self::Branch(branch) => Some(&branch.mandate),
+            _ => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::amounts::Dimension;
 use crate::body::End;
 use crate::digest::EntryId;
 use crate::entry::{EntryError, Kind};
-use crate::ids::StepId;
+use crate::ids::{StepId, TrajectoryId};
 use crate::json::JsonError;
 use crate::keys::{KeyError, KeyId};
 use crate::trust::Distrust;
@@ -243,6 +243,12 @@ pub enum AdmitError {
     /// It is not an entry.
     #[error(transparent)]
     Entry(#[from] EntryError),
+    /// It would live on what another trajectory may, without having been handed it. Chains that hold such a
+    /// beginning can be read: it is `verify` that names it.
+    #[error(
+        "a writ above its own roots {0}, which alone may hand on a part of what it may, by delegating"
+    )]
+    Uncarved(TrajectoryId),
     /// It was to be seen, and not to be let in.
     #[error("the entry was rehearsed, and nothing was appended")]
     Rehearsed,

@@ -6,11 +6,11 @@ use gesta_core::body::{
 };
 use gesta_core::digest::{Digest, WritId};
 use gesta_core::document::ApprovalVerdict;
-use gesta_core::entry::Body;
+use gesta_core::entry::{Body, Entry, Payload};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::sample::EPOCH;
 use gesta_core::signed::Signed;
-use gesta_core::state::{Act, Why};
+use gesta_core::state::{Act, AdmitError, Why};
 use gesta_core::time::Window;
 use gesta_core::writ::{Effect, ToolPattern, Widening, Writ};
 
@@ -346,6 +346,43 @@ fn a_step_that_takes_failures_is_done_with_one() {
         body.end = end;
         scene.adds(Body::DelegationResult(body));
         assert_eq!((scene.status("ask"), scene.state().name()), ("done", "live"));
+    }
+}
+
+/// Whatever a writ that roots a trajectory allows is that trajectory's to hand on, by delegating. Another one that
+/// begins below it can be read, as version 1 has it, and cannot be written.
+#[test]
+fn nobody_begins_on_what_another_trajectory_may() {
+    let other = TrajectoryId::from_bytes([9; 16]);
+    let scene = Scene::unbegun();
+    let mut mandate = scene.cast.mandate(ID).unwrap();
+    let leaf = mandate.writs.pop().unwrap();
+    let (leaf, agent) = (leaf.doc(), &scene.cast.agent);
+    let bound = Signed::sign(Writ { trajectory: Some(other), ..leaf.clone() }, agent).unwrap();
+    let (depth, parent) = (leaf.depth - 1, Some(bound.id()));
+    let leaf = Signed::sign(Writ { depth, parent, ..leaf.clone() }, agent).unwrap();
+    mandate.writs.extend([bound, leaf]);
+    let root = |by: Option<TrajectoryId>| {
+        let mut mandate = mandate.clone();
+        mandate.delegated_by =
+            by.map(|trajectory| DelegatedBy { delegation: nowhere(), trajectory });
+        scene.cast.root(Purpose::Session(mandate)).unwrap()
+    };
+    scene.accepts(root(Some(other)));
+    for by in [None, Some(TrajectoryId::from_bytes([8; 16]))] {
+        let mut admission = scene.state().admit();
+        let refused = admission.push(EPOCH, by_person(), root(by)).unwrap_err();
+        assert_eq!(refused, AdmitError::Uncarved(other));
+        assert!(admission.state() == scene.state());
+        let entry = Entry::new(Payload {
+            at: EPOCH,
+            body: root(by),
+            by: by_person(),
+            parent: None,
+            seq: 0,
+            trajectory: ID,
+        });
+        scene.state().clone().apply(&entry.unwrap()).unwrap();
     }
 }
 

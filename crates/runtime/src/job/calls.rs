@@ -71,7 +71,7 @@ impl Checks<'_> {
         let known = self.known.entry(name.clone()).or_insert_with(|| self.tools.tool(name));
         if known.is_none() {
             let names = self.tools.names();
-            let problem = Problem::new(place, format!("unknown tool `{name}`"));
+            let problem = Problem::unknown_tool(place, name);
             problems.push(match self.tools.missing(name) {
                 Some(hint) => problem.hint(hint),
                 None => problem.did_you_mean(name.as_str(), names.iter().map(ToolName::as_str)),

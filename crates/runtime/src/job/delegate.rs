@@ -279,7 +279,7 @@ fn granted(
     for (tool, place) in named {
         if tools.tool(tool).is_none() {
             let names = tools.names();
-            let problem = Problem::new(*place, format!("unknown tool `{tool}`"));
+            let problem = Problem::unknown_tool(*place, tool);
             let known = names.iter().map(ToolName::as_str);
             problems.push(problem.did_you_mean(tool.as_str(), known));
         }

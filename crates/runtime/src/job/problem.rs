@@ -1,6 +1,8 @@
-//! What is wrong with a job file: where, what, and the remedy. Knows nothing of job files.
+//! What is wrong with a job file: where, what, and the remedy. Knows nothing of job files, but that tools may be missing.
 
 use std::fmt;
+
+use gesta_core::ids::ToolName;
 
 /// A place in a file, both numbers counted from 1. The default is no place at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +24,13 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
+const UNKNOWN_TOOL: &str = "unknown tool";
+
 impl Problem {
+    pub(super) fn unknown_tool(place: Place, name: &ToolName) -> Self {
+        Self::new(place, format!("{UNKNOWN_TOOL} `{name}`"))
+    }
+
     pub(super) fn new(place: Place, message: impl Into<String>) -> Self {
         Self { line: place.line, column: place.column, message: message.into(), hint: None }
     }
@@ -88,6 +96,11 @@ impl Problems {
 
     pub(super) fn one(label: &str, problem: Problem) -> Self {
         Self { label: label.to_owned(), list: vec![problem] }
+    }
+
+    /// Whether a tool is missing: then more is to be said than a file can tell.
+    pub fn miss_a_tool(&self) -> bool {
+        self.list.iter().any(|problem| problem.message.starts_with(UNKNOWN_TOOL))
     }
 }
 

@@ -224,6 +224,18 @@ impl PostgresStore {
     pub async fn connect(url: &str, options: &Options) -> Result<Self, StoreError> {
         let server = Arc::new(Server::new(url, options)?);
         schema::migrate(&server).await?;
+        Self::over(server, options)
+    }
+
+    /// Connects to a database of which nothing is asked but what it holds: tables of an older program are
+    /// refused rather than changed under those who use them.
+    pub async fn connect_to_read(url: &str, options: &Options) -> Result<Self, StoreError> {
+        let server = Arc::new(Server::new(url, options)?);
+        schema::check(&server).await?;
+        Self::over(server, options)
+    }
+
+    fn over(server: Arc<Server>, options: &Options) -> Result<Self, StoreError> {
         let (link, life) = (server.pool(options.max_connections)?, server.pool(1)?);
         let batches = Batches::start(&link, options.append_batches);
         let herald = Herald::new(server, &link);

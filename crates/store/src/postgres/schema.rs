@@ -43,7 +43,7 @@ const CREATE_SCHEMA: &str = "
 pub(super) async fn migrate(server: &Server) -> Result<(), StoreError> {
     let mut client = server.connect().await?;
     let runner = runner()?;
-    let known = runner.get_migrations().iter().map(Migration::version).max().unwrap_or_default();
+    let known = newest(&runner);
     if version(&client, server, known).await? == known {
         return Ok(());
     }
@@ -54,6 +54,28 @@ pub(super) async fn migrate(server: &Server) -> Result<(), StoreError> {
         runner.run_async(&mut client).await.map_err(refused)?;
     }
     Ok(())
+}
+
+/// Refuses a database whose tables are not this program's: nothing is changed.
+pub(super) async fn check(server: &Server) -> Result<(), StoreError> {
+    let client = server.connect().await?;
+    let known = newest(&runner()?);
+    match version(&client, server, known).await? {
+        0 => Err(StoreError::Unreachable {
+            place: server.place.to_string(),
+            why: "there is no store in it".to_owned(),
+        }),
+        found if found < known => Err(StoreError::Older {
+            place: server.place.to_string(),
+            found: found.unsigned_abs(),
+            known: known.unsigned_abs(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn newest(runner: &Runner) -> i32 {
+    runner.get_migrations().iter().map(Migration::version).max().unwrap_or_default()
 }
 
 /// Makes the server's schema with these tables, unless `found` finds them there. One that needs nothing

@@ -44,6 +44,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 pub use self::archive::compact;
 pub use self::copy::{check, copy};
 pub use self::data_keys::SqliteDataKeys;
+pub use self::open::{Schema, schema};
 use self::readers::Readers;
 use self::writer::Writer;
 use crate::accounts::{Account, AccountRow, Draw, Drawn};
@@ -150,16 +151,25 @@ impl SqliteStore {
         Self::over(path, writing, reading, options)
     }
 
-    /// Opens a file of which nothing is asked but what it holds. One that cannot be written is read as it is,
-    /// and every write is refused; otherwise as [`Self::open`].
+    /// Opens a file of which nothing is asked but what it holds: every write may be refused. Reading changes no
+    /// schema: what an older program wrote is read from a copy that has the newest one. One that cannot be written
+    /// is read as it is; any other is opened as by [`Self::open`].
     pub fn open_to_read(path: impl AsRef<Path>, options: Options) -> Result<Self, StoreError> {
         let path = path.as_ref();
+        let (db, schema) = open::without_writing(path, &options)?;
+        if !schema.is_current() {
+            let Schema { version, newest } = schema;
+            tracing::info!(?path, version, newest, "an older schema is read from a copy");
+            let copy = open::brought_up_to_date(&db, path, &options)?;
+            return Self::over(path, db, vec![copy], options);
+        }
+        drop(db);
         match Self::open(path, options.clone()) {
             Err(StoreError::ReadOnly { .. }) => {
-                let writing = open::without_writing(path, &options)?;
-                let reading = (0..options.readers.max(1))
-                    .map(|_| open::without_writing(path, &options))
-                    .collect::<Result<_, _>>()?;
+                let reading = || open::without_writing(path, &options).map(|(db, _)| db);
+                let writing = reading()?;
+                let reading =
+                    (0..options.readers.max(1)).map(|_| reading()).collect::<Result<_, _>>()?;
                 Self::over(path, writing, reading, options)
             }
             opened => opened,

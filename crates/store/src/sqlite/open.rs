@@ -4,10 +4,12 @@
 //! before anything is written, and it changes in the migration's own transaction. They only go forward.
 
 use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 
 use super::fault::store_error;
 use super::{CACHED_STATEMENTS, Options};
@@ -55,6 +57,7 @@ pub(super) fn for_writing(path: &Path, options: &Options) -> Result<Connection, 
     let place = path.display().to_string();
     let fault = |error: rusqlite::Error| store_error(&place, &error);
     let is_new = !path.exists();
+    refuse_foreign(path, &place)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -94,40 +97,66 @@ pub(super) fn for_reading(path: &Path, options: &Options) -> Result<Connection, 
     connect(path, flags, options).map_err(|error| store_error(&path.display().to_string(), &error))
 }
 
-/// A connection that reads a file which cannot be written, if that can be done without writing beside it. What
-/// has no log beside it is nobody's to write now: it is read as it stands.
-pub(super) fn without_writing(path: &Path, options: &Options) -> Result<Connection, StoreError> {
+/// A connection that is not let write, and which version the file has. One that cannot be written is read if that
+/// can be done without writing beside it: what has no log there is nobody's to write now, and is read as it stands.
+pub(super) fn without_writing(
+    path: &Path,
+    options: &Options,
+) -> Result<(Connection, Schema), StoreError> {
     let place = path.display().to_string();
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    refuse_foreign(path, &place)?;
+    let fault = |error: rusqlite::Error| store_error(&place, &error);
     let opened = |path: &Path, flags| {
-        let db = connect(path, flags, options)?;
+        let db = connect(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX, options)?;
+        db.pragma_update(None, "query_only", true)?;
         version(&db, options).map(|found| (db, found))
     };
-    let refused = |why: String| StoreError::ReadOnly { place: place.clone(), why };
-    let (db, found) = match opened(path, flags) {
+    // Whoever could write leaves no log behind on closing.
+    let (db, found) = match opened(path, OpenFlags::SQLITE_OPEN_READ_WRITE) {
         Ok(opened) => opened,
-        Err(error) if !needs_to_write(&error) => return Err(store_error(&place, &error)),
+        Err(error) if !needs_to_write(&error) => return Err(fault(error)),
         Err(_) if has_log(path) => {
-            return Err(refused(format!(
+            let why = format!(
                 "what was written last is in `{place}-wal`, which cannot be read without writing beside it; \
                  copy both files to where they can be written, and read them there"
-            )));
+            );
+            return Err(StoreError::ReadOnly { place, why });
         }
         Err(error) => {
-            let uri = as_it_stands(path).ok_or_else(|| store_error(&place, &error))?;
-            opened(Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
-                .map_err(|error| store_error(&place, &error))?
+            let uri = as_it_stands(path).ok_or_else(|| fault(error))?;
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+            opened(Path::new(&uri), flags).map_err(fault)?
         }
     };
-    known_version(&db, &place)?;
-    let (done, known) = (check_version(&place, found)?, MIGRATIONS.len());
-    if done < known {
-        return Err(refused(format!(
-            "it has schema version {done} and is to be brought to {known} before it is read; copy it to where \
-             it can be written, and read it there"
-        )));
+    Ok((db, standing(&place, found)?))
+}
+
+/// What an older file holds, in the newest tables: a copy for this connection alone. SQLite keeps it in memory and, where
+/// that does not hold it, in a file without a name, so that nothing is left of it however this process ends.
+pub(super) fn brought_up_to_date(
+    older: &Connection,
+    path: &Path,
+    options: &Options,
+) -> Result<Connection, StoreError> {
+    let place = path.display().to_string();
+    let fault = |error: rusqlite::Error| store_error(&place, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut copy = connect(Path::new(""), flags, options).map_err(fault)?;
+    {
+        let backup = Backup::new(older, &mut copy).map_err(fault)?;
+        // All at once is one moment, whoever writes.
+        patiently(options, || backup.step(-1).and_then(done)).map_err(fault)?;
     }
-    Ok(db)
+    migrate(&mut copy, &place, options)?;
+    Ok(copy)
+}
+
+/// A copy that others hold up is begun again.
+fn done(step: StepResult) -> rusqlite::Result<()> {
+    match step {
+        StepResult::Done | StepResult::More => Ok(()),
+        _ => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None)),
+    }
 }
 
 /// Whether a file could not be read because something would have to be written beside it.
@@ -155,6 +184,19 @@ fn as_it_stands(path: &Path) -> Option<String> {
     }
     uri.push_str("?immutable=1");
     Some(uri)
+}
+
+/// Refuses a file with something in it that is no database: SQLite takes a short one for empty, and writes over it.
+fn refuse_foreign(path: &Path, place: &str) -> Result<(), StoreError> {
+    const MAGIC: &[u8] = b"SQLite format 3\0";
+    let mut begins = Vec::new();
+    let read =
+        File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut begins));
+    // What cannot be read, or is not there, SQLite has a word for.
+    if read.is_err() || MAGIC.starts_with(&begins) {
+        return Ok(());
+    }
+    Err(StoreError::Damaged { what: format!("`{place}`: file is not a database") })
 }
 
 fn connect(path: &Path, flags: OpenFlags, options: &Options) -> rusqlite::Result<Connection> {
@@ -192,15 +234,40 @@ fn version(db: &Connection, options: &Options) -> rusqlite::Result<Version> {
     })
 }
 
+/// How far a file's tables are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schema {
+    /// The version that they have.
+    pub version: usize,
+    /// The version that this program gives them when it writes.
+    pub newest: usize,
+}
+
+impl Schema {
+    /// Whether there is nothing to be done about them.
+    pub fn is_current(&self) -> bool {
+        self.version == self.newest
+    }
+}
+
+/// How far a file's tables are; looking changes nothing.
+pub fn schema(path: &Path) -> Result<Schema, StoreError> {
+    without_writing(path, &Options::default()).map(|(_, schema)| schema)
+}
+
 /// Refuses a file that is no store, or a newer program's.
 pub(super) fn known_version(db: &Connection, place: &str) -> Result<(), StoreError> {
     let found = version(db, &Options::default()).map_err(|error| store_error(place, &error))?;
+    standing(place, found).map(drop)
+}
+
+fn standing(place: &str, found: Version) -> Result<Schema, StoreError> {
     match check_version(place, found)? {
         0 => Err(StoreError::Unreachable {
             place: place.to_owned(),
             why: "there is no store in it".to_owned(),
         }),
-        _ => Ok(()),
+        version => Ok(Schema { version, newest: MIGRATIONS.len() }),
     }
 }
 

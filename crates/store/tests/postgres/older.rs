@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::Path;
 
+use gesta_store::StoreError;
+use gesta_store::postgres::PostgresStore;
 use refinery::{Migration, Runner, Target};
 
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::suite::{self, Has};
 
 /// Every migration, in order.
@@ -53,6 +55,10 @@ async fn older(place: &Place, version: i32, from: &Place) {
     }
 }
 
+async fn looked(place: &Place) -> Result<PostgresStore, StoreError> {
+    PostgresStore::connect_to_read(&place::url(), &place.options()).await
+}
+
 #[tokio::test]
 async fn tables_of_every_older_version_are_brought_up_to_date() {
     let newest = migrations().last().unwrap().version();
@@ -62,8 +68,22 @@ async fn tables_of_every_older_version_are_brought_up_to_date() {
     for version in 1..newest {
         let old = Place::new();
         older(&old, version, &present).await;
+        let refused = looked(&old).await.err().unwrap();
+        let StoreError::Older { found, .. } = refused else { panic!("{refused}") };
+        assert_eq!(i32::try_from(found).unwrap(), version);
         let opened = old.open().await;
         let has = Has { queues: version >= 2, accounts: version >= 3, notices: version >= 4 };
         suite::goes_on(&opened, &original, past.clone(), has).await;
+        looked(&old).await.unwrap();
+    }
+}
+
+/// A schema without tables is not given any by looking.
+#[tokio::test]
+async fn reading_makes_no_tables() {
+    let place = Place::new();
+    for _ in 0..2 {
+        let refused = looked(&place).await.err().unwrap();
+        assert!(refused.to_string().contains("there is no store in it"), "{refused}");
     }
 }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use gesta_store::sqlite::{Options, SqliteStore};
+use gesta_store::sqlite::{self, Options, SqliteStore};
+use gesta_store::{Store as _, StoreError};
 use rusqlite::Connection;
 
 use crate::suite::{self, Has, Time};
@@ -70,11 +71,70 @@ async fn a_file_of_every_older_version_is_brought_up_to_date() {
         let old = home.path().join(format!("version-{version}.db"));
         older(&old, &migrations[..version], &present);
         let opened = SqliteStore::open(&old, options.clone()).unwrap();
-        let has = Has { queues: version >= 2, accounts: version >= 3, notices: version >= 4 };
-        suite::goes_on(&opened, &original, past.clone(), has).await;
+        suite::goes_on(&opened, &original, past.clone(), has(version)).await;
         drop(opened);
         let db = Connection::open(&old).unwrap();
         let now: usize = db.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
         assert_eq!(now, migrations.len());
+    }
+}
+
+/// What a file of this version has.
+fn has(version: usize) -> Has {
+    Has { queues: version >= 2, accounts: version >= 3, notices: version >= 4 }
+}
+
+/// Whoever only looks sees what the newest tables would hold, and leaves the file as it was.
+#[tokio::test]
+async fn reading_a_file_of_an_older_version_changes_nothing() {
+    let migrations = migrations();
+    let home = tempfile::tempdir().unwrap();
+    let present = home.path().join("present.db");
+    let (_, clock) = Time::manual();
+    let options = Options { clock, ..Options::default() };
+    let original = SqliteStore::open(&present, options.clone()).unwrap();
+    let past = suite::fill(&original).await;
+    for version in 1..=migrations.len() {
+        let old = home.path().join(format!("version-{version}.db"));
+        older(&old, &migrations[..version], &present);
+        let before = fs::read(&old).unwrap();
+        let found = sqlite::schema(&old).unwrap();
+        assert_eq!((found.version, found.newest), (version, migrations.len()));
+        let opened = SqliteStore::open_to_read(&old, options.clone()).unwrap();
+        suite::holds(&opened, &original, &past, has(version)).await;
+        if version < migrations.len() {
+            let refused = opened.put_blob(b"more").await.unwrap_err();
+            assert!(matches!(refused, StoreError::ReadOnly { .. }), "{refused}");
+        }
+        drop(opened);
+        assert!(fs::read(&old).unwrap() == before, "version {version} was changed");
+        let beside = |what: &str| home.path().join(format!("version-{version}.db-{what}"));
+        assert!(!beside("wal").exists() && !beside("shm").exists());
+    }
+}
+
+/// A file that is no store yet is not made one by looking.
+#[tokio::test]
+async fn reading_makes_no_store() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("empty.db");
+    fs::write(&path, b"").unwrap();
+    let refused = SqliteStore::open_to_read(&path, Options::default()).err().unwrap();
+    assert!(refused.to_string().contains("there is no store in it"), "{refused}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+}
+
+/// SQLite takes a file that is shorter than a page for an empty one.
+#[tokio::test]
+async fn a_file_of_another_kind_is_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("notes.txt");
+    for length in [1, 15, 16, 511, 5_000] {
+        fs::write(&path, "x".repeat(length)).unwrap();
+        for open in [SqliteStore::open, SqliteStore::open_to_read] {
+            let refused = open(&path, Options::default()).err().unwrap();
+            assert!(refused.to_string().contains("not a database"), "{length}: {refused}");
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "x".repeat(length));
     }
 }

@@ -79,7 +79,7 @@ impl Beginning {
             delegated_by: mandate.delegated_by.clone(),
             registry: mandate.registry.clone(),
             writ: mandate.writs.last().map(|writ| writ.id()),
-            uncarved: uncarved(mandate),
+            uncarved: mandate.uncarved(),
         }
     }
 
@@ -94,16 +94,6 @@ impl Beginning {
         };
         source.into_iter().flatten().chain(delegation)
     }
-}
-
-/// A writ that roots a trajectory is that trajectory's to carve from: what begins below it was handed it by its
-/// `delegation`.
-fn uncarved(mandate: &Mandate) -> Option<TrajectoryId> {
-    let (_, above) = mandate.writs.split_last()?;
-    let bound = above.iter().rev().find_map(|writ| writ.doc().trajectory)?;
-    let carves = above.last().and_then(|writ| writ.doc().trajectory);
-    let by = mandate.delegated_by.as_ref().map(|by| by.trajectory);
-    (carves.is_none() || carves != by).then_some(bound)
 }
 
 /// The trajectories above a branch, its source first. One that descends from itself is refused elsewhere.

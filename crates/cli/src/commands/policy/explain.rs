@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(session: &mut Session, arguments: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let (trajectory, stored) = session.wait(reference::entry(&store, &arguments.entry))?;
     let entry = read(&stored).map_err(|why| {
         Problem::new(format!("entry {} of {trajectory} was altered: {why}", stored.seq))

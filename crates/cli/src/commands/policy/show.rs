@@ -23,7 +23,7 @@ Examples:
 pub(super) struct Arguments {}
 
 pub(super) fn run(session: &mut Session, _: &Arguments) -> Result<u8> {
-    let store = session.store()?;
+    let store = session.store_to_read()?;
     let registry = Registry::open(session, &store)?.id();
     let published = session.wait(policies::published(&store, registry))?;
     let is_default = published.is_none();
