@@ -169,7 +169,13 @@ impl Running {
     /// Waits until it has written a line with this in it.
     #[track_caller]
     pub(crate) fn says(&mut self, what: &str) {
-        while !self.told.contains(what) {
+        self.says_times(what, 1);
+    }
+
+    /// Waits until it has written this so many times.
+    #[track_caller]
+    pub(crate) fn says_times(&mut self, what: &str, times: usize) {
+        while self.told.matches(what).count() < times {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => self.told.push_str(&(line + "\n")),
                 Err(error) => panic!("it did not say `{what}` ({error}):\n{}", self.told),

@@ -88,11 +88,11 @@ fn a_key_that_is_not_remembered_is_found_out() {
     tried(&world, "forgetful", &[], 10, "the other side does not deduplicate");
 }
 
-/// Appends a line to a file of its key's own, unless this says that it need not.
+/// Adds a line to a file of its key's own, unless this says that it need not. Killed at any moment, it has added
+/// the line or left no trace.
 fn acting(unless: &str, then: &str, answer: &str) -> String {
-    format!(
-        "mkdir -p acts; [ -e \"{unless}\" ] || {{ echo x >> \"acts/$GESTA_KEY\"; {then}; }}; echo '{answer}'"
-    )
+    let add = "{ cat \"acts/$GESTA_KEY\" 2> /dev/null; echo x; } > \"acts/.$$\"; mv \"acts/.$$\" \"acts/$GESTA_KEY\"";
+    format!("mkdir -p acts; [ -e \"{unless}\" ] || {{ {add}; {then}; }}; echo '{answer}'")
 }
 
 /// The same answer to every key says nothing about what was done: only a count does.
