@@ -17,18 +17,18 @@ use gesta_core::world::Delta;
 use gesta_core::writ::Effect;
 use gesta_policy::PolicyFile;
 use gesta_runtime::replay::{Asked, Library, Report, Session, WhatIf, replay};
-use gesta_runtime::tools::{Catalogue, Change, FunctionCall, FunctionError};
-use gesta_runtime::{At, BranchOrder, COMPILER, Gesta, Keys, Left};
+use gesta_runtime::tools::{Catalogue, Change, FunctionCall, FunctionError, Manifest};
+use gesta_runtime::{At, BranchOrder, COMPILER, Gesta, Keys, Left, authority};
 use gesta_store::memory::MemoryStore;
 use gesta_store::{Chain, Store, clock};
 use serde_json::{Value, json};
 
-use crate::scene::Scene;
+use crate::scene::{REGISTRY, Scene};
 use crate::stage::manifest;
 
 const JOB: &str = "job: x\nsteps:\n  - { id: one, tool: pay, args: { n: 1 } }\n  - { id: two, tool: pay, args: { n: 2 }, needs: [one] }\n";
 
-fn paying() -> Catalogue {
+fn pay() -> Manifest {
     let mut pay = manifest("pay", Effect::External);
     pay.input = Some(json!({ "properties": { "n": { "type": "integer" } } }));
     pay.changes = vec![Change {
@@ -37,8 +37,12 @@ fn paying() -> Catalogue {
         value: None,
         retract: false,
     }];
+    pay
+}
+
+fn paying() -> Catalogue {
     Catalogue::builder()
-        .function(pay, |call: FunctionCall| {
+        .function(pay(), |call: FunctionCall| {
             let args: Value = serde_json::from_str(call.args.as_str()).unwrap();
             async move { Ok::<_, FunctionError>(json!({ "paid": args["n"] })) }
         })
@@ -259,6 +263,37 @@ async fn other_tools_tell_what_they_would_change() {
     assert_eq!(one.would_be.reason.map(|reason| reason.as_str()), Some("type_mismatch"));
 }
 
+/// What is published binds whoever decides: a replay asks about it as the decision's registry names it, and about
+/// other tools as if they were published.
+#[tokio::test(start_paused = true)]
+async fn a_published_catalogue_binds_a_replay_too() {
+    let scene = Scene::new(paying()).await;
+    let nothing = |_: FunctionCall| async { Ok::<_, FunctionError>(json!(null)) };
+    let publish = async |tools: &Catalogue| {
+        let (owner, now) = (&scene.cast.owner, scene.now());
+        authority::publish_tools(&scene.store, REGISTRY, tools, owner, now).await.unwrap();
+    };
+    let mail = manifest("mail", Effect::External);
+    let more = Catalogue::builder().function(pay(), nothing).function(mail.clone(), nothing);
+    publish(&more.build().unwrap()).await;
+    let (left, ran) = scene.run(JOB, &[]).await;
+    assert_eq!((left, ran.count("commit")), (Left::Ended, 3));
+    let others = Catalogue::builder().function(mail, nothing).build().unwrap();
+    publish(&others).await;
+    let refused = scene.submit(2, JOB, &[]).await;
+    assert_eq!(scene.drive(refused).await, Left::Ended);
+    let refused = scene.ran(refused).await;
+    assert_eq!(refused.count("started"), 0);
+    for (ran, changes) in [(ran, 0), (refused, 1)] {
+        let trajectory = ran.entries[0].payload().trajectory;
+        let report = play(&scene, trajectory, &Asked::default()).await;
+        assert!(matches!(report.session, Session::Complete), "{:?}", report.session);
+        let what_if = Some(WhatIf { policies: None, tools: Some(Arc::new(paying())) });
+        let report = play(&scene, trajectory, &Asked { what_if, ..Asked::default() }).await;
+        assert_eq!(report.otherwise.len(), changes, "{:?}", report.otherwise);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_world_is_had_at_any_point() {
     let scene = Scene::new(paying()).await;
@@ -281,9 +316,7 @@ async fn the_world_is_had_at_any_point() {
 #[tokio::test(start_paused = true)]
 async fn a_guardian_that_looked_away_is_found() {
     use gesta_core::document::{FreezeTarget, RegistryItem};
-    use gesta_runtime::{Sabotage, authority};
-
-    use crate::scene::REGISTRY;
+    use gesta_runtime::Sabotage;
 
     let mut scene = Scene::new(paying()).await;
     let item = RegistryItem::Freeze(FreezeTarget::Tool("pay".parse().unwrap()));
