@@ -7,7 +7,7 @@ use gesta_store::sqlite::{self, Options, SqliteStore};
 use gesta_store::{Store as _, StoreError};
 use rusqlite::Connection;
 
-use crate::suite::{self, Has, Time};
+use crate::suite::{self, Has, Past, Time};
 
 /// Every migration, in order.
 fn migrations() -> Vec<String> {
@@ -58,15 +58,20 @@ fn older(path: &Path, migrations: &[String], from: &Path) {
     }
 }
 
+/// A file as it is now, and what is in it.
+async fn filled(present: &Path, options: &Options) -> (SqliteStore, Past) {
+    let original = SqliteStore::open(present, options.clone()).unwrap();
+    let past = suite::fill(&original).await;
+    (original, past)
+}
+
 #[tokio::test]
 async fn a_file_of_every_older_version_is_brought_up_to_date() {
     let migrations = migrations();
     let home = tempfile::tempdir().unwrap();
     let present = home.path().join("present.db");
-    let (_, clock) = Time::manual();
-    let options = Options { clock, ..Options::default() };
-    let original = SqliteStore::open(&present, options.clone()).unwrap();
-    let past = suite::fill(&original).await;
+    let options = Options { clock: Time::manual().1, ..Options::default() };
+    let (original, past) = filled(&present, &options).await;
     for version in 1..migrations.len() {
         let old = home.path().join(format!("version-{version}.db"));
         older(&old, &migrations[..version], &present);
@@ -90,10 +95,8 @@ async fn reading_a_file_of_an_older_version_changes_nothing() {
     let migrations = migrations();
     let home = tempfile::tempdir().unwrap();
     let present = home.path().join("present.db");
-    let (_, clock) = Time::manual();
-    let options = Options { clock, ..Options::default() };
-    let original = SqliteStore::open(&present, options.clone()).unwrap();
-    let past = suite::fill(&original).await;
+    let options = Options { clock: Time::manual().1, ..Options::default() };
+    let (original, past) = filled(&present, &options).await;
     for version in 1..=migrations.len() {
         let old = home.path().join(format!("version-{version}.db"));
         older(&old, &migrations[..version], &present);

@@ -40,7 +40,7 @@ pub(crate) use leases::*;
 pub(crate) use log::*;
 pub(crate) use mending::*;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-pub(crate) use older::{Has, fill, goes_on, holds};
+pub(crate) use older::{Has, Past, fill, goes_on, holds};
 pub(crate) use projections::*;
 pub(crate) use queues::*;
 
