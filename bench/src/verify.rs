@@ -166,22 +166,22 @@ fn signatures(entries: &[Entry]) -> Vec<(KeyId, &[u8], &Signature)> {
 
 /// The memory of a verification of a short and a ten times longer trajectory, in processes of their own.
 fn memory(place: &Path, table: &mut Table) -> Result<()> {
-    for entries in [20_000, 200_000] {
-        let file = place.join(format!("memory-{entries}.tar"));
-        bundle(&file, 1, |number| session(number, entries))?;
-        let output =
-            Command::new(std::env::current_exe()?).arg("peak-memory").arg(&file).output()?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let peak: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
-        table.limit(
-            &format!(
-                "peak memory, verifying {entries} entries ({:.0} MB)",
-                std::fs::metadata(&file)?.len() as f64 / 1e6
-            ),
-            format!("{:.1} MB", peak / 1024.0),
-        );
-    }
+    let (what, short) = peak(place, 20_000)?;
+    table.limit(&what, format!("{short:.1} MB"));
+    let (what, long) = peak(place, 200_000)?;
+    table.ratio(&what, format!("{long:.1} MB"), long / short, "≤ 1.2 of the shorter");
     Ok(())
+}
+
+/// The peak of memory of verifying so many entries, in MB, and what that was.
+fn peak(place: &Path, entries: usize) -> Result<(String, f64)> {
+    let file = place.join(format!("memory-{entries}.tar"));
+    bundle(&file, 1, |number| session(number, entries))?;
+    let output = Command::new(std::env::current_exe()?).arg("peak-memory").arg(&file).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let peak: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
+    let size = std::fs::metadata(&file)?.len() as f64 / 1e6;
+    Ok((format!("peak memory, verifying {entries} entries ({size:.0} MB)"), peak / 1024.0))
 }
 
 /// Verifies a bundle and prints the peak of this process's memory in KiB.

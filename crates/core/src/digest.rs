@@ -53,6 +53,22 @@ impl Digest {
     }
 }
 
+/// The digest of a text that is written piece by piece.
+#[derive(Default)]
+pub(crate) struct Hashing(Sha256);
+
+impl Hashing {
+    /// Adds a piece.
+    pub(crate) fn add(&mut self, piece: &str) {
+        self.0.update(piece);
+    }
+
+    /// The digest of all pieces.
+    pub(crate) fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
 /// Reads exactly `2 * N` lower-case hexadecimal digits: one spelling for one value.
 pub(crate) fn hex_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();

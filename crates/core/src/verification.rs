@@ -163,7 +163,11 @@ impl<'a> Verifier<'a> {
             return Err(finding(Class::Tampered, "signature", what));
         }
         self.state.apply(&entry).map_err(|illegal| {
-            finding(Class::Tampered, code_of(&illegal), told(&illegal, place))
+            let class = match illegal.why {
+                Why::Forgotten(_) => Class::Unreadable,
+                _ => Class::Tampered,
+            };
+            finding(class, code_of(&illegal), told(&illegal, place))
         })?;
         if self.signatures {
             self.check_trust(&entry, &signed).map_err(|(type_, distrust)| {
@@ -246,6 +250,7 @@ fn code_of(illegal: &Illegal) -> &'static str {
         Why::OtherTrajectory => "other_trajectory",
         Why::Sequence { .. } => "sequence",
         Why::Parent => "parent",
+        Why::Forgotten(_) => "forgotten",
         _ => "illegal",
     }
 }
@@ -267,6 +272,7 @@ fn told(illegal: &Illegal, place: u64) -> String {
             "the entry (`{}`) at place {place} of the chain belongs to another trajectory",
             illegal.kind
         ),
+        (Why::Forgotten(forgotten), _) => forgotten.to_string(),
         _ => illegal.to_string(),
     }
 }

@@ -8,7 +8,7 @@ use gesta_core::json::JsonError;
 use gesta_core::keys::KeyId;
 use gesta_core::sensitive::SensitiveError;
 use gesta_core::signed::SignError;
-use gesta_core::state::AdmitError;
+use gesta_core::state::{AdmitError, Forgotten};
 use gesta_core::verification::Class;
 use gesta_store::{AppendError, ChainError, StoreError};
 
@@ -21,6 +21,9 @@ pub enum RunError {
     /// A value has no canonical form.
     #[error(transparent)]
     Json(#[from] JsonError),
+    /// Something that a fold had put away is lost.
+    #[error(transparent)]
+    Forgotten(#[from] Forgotten),
     /// A document could not be signed.
     #[error(transparent)]
     Sign(#[from] SignError),

@@ -13,7 +13,7 @@ use crate::ids::{BadName, Principal, TrajectoryId, WorkerId};
 use crate::json::{Canon, JsonError};
 use crate::keys::PrivateKey;
 use crate::signed::{SignError, Signed, Tag};
-use crate::state::{Act, Admission, AdmitError, Offer, Scope, State};
+use crate::state::{Act, Admission, AdmitError, Forgotten, Offer, Scope, State};
 use crate::time::{UnixMs, Window};
 use crate::trust::{Role, TrustRoot, TrustedKey};
 use crate::writ::{Effect, ToolPattern, Writ};
@@ -33,6 +33,9 @@ pub enum SampleError {
     /// A value has no canonical form.
     #[error(transparent)]
     Json(#[from] JsonError),
+    /// Something was lost.
+    #[error(transparent)]
+    Forgotten(#[from] Forgotten),
     /// A document could not be signed.
     #[error(transparent)]
     Sign(#[from] SignError),

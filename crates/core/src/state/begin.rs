@@ -96,7 +96,7 @@ impl State {
         self.phase = Phase::Live;
         self.world = from.world.clone();
         self.last_commit = from.last_commit;
-        self.settled = from.settled.inherit();
+        self.settled.inherit(&from.settled);
         for (id, step) in &from.steps {
             if matches!(step.status, Status::Done { .. }) {
                 // Effects of the source that arrive late belong in the source's chain.

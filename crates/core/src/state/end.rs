@@ -1,16 +1,11 @@
 //! How trajectories end: `cancel_requested`, `completed`, `failed`, `cancelled`, `erased`; and the
 //! run hash.
 
-use serde::Serialize;
-
+use super::shelf::Forgotten;
 use super::{Cancelling, Phase, State, Why};
 use crate::body::{CancelRequested, Completed, End, Stopped};
-use crate::digest::Digest;
-use crate::json::{JsonError, Limits, to_canonical_within};
+use crate::digest::{Digest, Hashing};
 use crate::projection::TrajectoryKind;
-
-/// A run hash covers every step of the trajectory, so it may be larger than an entry.
-const RUN_LIMITS: Limits = Limits { max_bytes: usize::MAX, ..Limits::DEFAULT };
 
 impl State {
     pub(super) fn may_request_cancel(&self) -> Result<(), Why> {
@@ -94,15 +89,84 @@ impl State {
     }
 
     /// What was done: plan, input and the digest of one row a step, with no time, worker or signature in it. Costs
-    /// as much as there are steps, and is asked for once, at the end.
-    pub fn run_hash(&self) -> Result<Digest, JsonError> {
-        #[derive(Serialize)]
-        struct Run<'a>(Option<Digest>, Option<Digest>, Vec<(&'a str, Digest)>);
+    /// as much as there are steps, and is asked for once, at the end. The canonical form of
+    /// `[plan, input, [[step, row], …]]` is hashed as it is written: it may be larger than memory.
+    pub fn run_hash(&self) -> Result<Digest, Forgotten> {
         let plan = self.plan.as_ref().map(|plan| plan.hash);
         let input = self.beginning.as_ref().and_then(|beginning| beginning.input);
+        let mut run = Run { hash: Hashing::default(), rows: 0 };
+        run.hash.add("[");
+        run.digest(plan);
+        run.hash.add(",");
+        run.digest(input);
+        run.hash.add(",[");
         let others = self.steps.iter().filter_map(|(id, step)| Some((id.as_str(), step.row?)));
-        let mut rows: Vec<_> = self.settled.rows().chain(others).collect();
-        rows.sort_unstable_by_key(|(id, _)| *id);
-        to_canonical_within(&Run(plan, input, rows), RUN_LIMITS).map(|bytes| Digest::of(&bytes))
+        let mut others = others.peekable();
+        self.settled.rows(|id, row| {
+            while let Some((other, row)) = others.next_if(|(other, _)| *other < id) {
+                run.row(other, row);
+            }
+            run.row(id, row);
+        });
+        others.for_each(|(id, row)| run.row(id, row));
+        run.hash.add("]]");
+        self.settled.check()?;
+        Ok(run.hash.finish())
+    }
+}
+
+/// A run, as it is hashed.
+struct Run {
+    hash: Hashing,
+    rows: u64,
+}
+
+impl Run {
+    fn digest(&mut self, digest: Option<Digest>) {
+        match digest {
+            Some(digest) => self.hash.add(&format!("\"{digest}\"")),
+            None => self.hash.add("null"),
+        }
+    }
+
+    /// Step ids need no escaping.
+    fn row(&mut self, id: &str, row: Digest) {
+        let comma = if self.rows == 0 { "" } else { "," };
+        self.hash.add(&format!("{comma}[\"{id}\",\"{row}\"]"));
+        self.rows += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::step::{Status, Step};
+    use super::*;
+    use crate::digest::EntryId;
+    use crate::entry::Head;
+    use crate::ids::TrajectoryId;
+    use crate::json::to_canonical;
+
+    #[test]
+    fn a_run_hash_is_that_of_the_canonical_form() {
+        let mut state = State::new(TrajectoryId::from_bytes([1; 16]));
+        let mut rows = Vec::new();
+        for n in [2, 30, 1, 12, 100, 7] {
+            let (id, row) = (format!("s{n}/call-{n}_"), Digest::of(&[n]));
+            let by = Head { id: EntryId::new(row), seq: u64::from(n) };
+            let step = Step { row: Some(row), status: Status::Failed { by }, ..Step::fresh() };
+            let parsed = id.parse().unwrap();
+            // Rows stand in order wherever their steps are kept.
+            if n.is_multiple_of(2) {
+                state.steps.insert_mut(parsed, Arc::new(step));
+            } else {
+                assert!(state.settled.insert(&parsed, &step));
+            }
+            rows.push((id, row));
+            rows.sort();
+            let canonical = to_canonical(&(None::<Digest>, None::<Digest>, &rows)).unwrap();
+            assert_eq!(state.run_hash(), Ok(Digest::of(&canonical)));
+        }
     }
 }

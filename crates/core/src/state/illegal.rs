@@ -1,5 +1,6 @@
 //! Why an entry may not follow: typed, naming the state and the entry.
 
+use super::shelf::Forgotten;
 use crate::amounts::Dimension;
 use crate::body::End;
 use crate::digest::EntryId;
@@ -61,6 +62,8 @@ pub enum Why {
     WrongKindOfTrajectory,
     #[error("it cannot be written canonically: {0}")]
     Json(JsonError),
+    #[error(transparent)]
+    Forgotten(#[from] Forgotten),
 
     // beginnings
     #[error(transparent)]

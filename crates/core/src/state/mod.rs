@@ -34,6 +34,7 @@ mod registry;
 mod rollback;
 mod settle;
 mod settled;
+mod shelf;
 mod step;
 mod steps;
 mod wait;
@@ -42,6 +43,7 @@ pub use admit::Admission;
 pub use illegal::{AdmitError, Illegal, Why};
 pub use next::{Act, Failed, Offer, Scope};
 pub use registry::{Registered, Registry};
+pub use shelf::{Forgotten, Page, Shelf};
 pub use step::{Frozen, Grant, Opened, Pending, Status, Step, Terms, Unaccounted};
 
 use settled::Settled;
@@ -223,10 +225,24 @@ impl State {
         }
     }
 
-    /// Folds one more entry. On error nothing has changed.
+    /// The same, which puts on a shelf what it hardly looks at again: it then needs no more memory for a long trajectory
+    /// than for a short one.
+    #[must_use]
+    pub fn on(mut self, shelf: Arc<dyn Shelf>) -> Self {
+        self.settled = self.settled.on(shelf);
+        self
+    }
+
+    /// Folds one more entry. On error nothing has changed; only once something is [`Forgotten`] nothing counts any more, and
+    /// every entry is refused.
     pub fn apply(&mut self, entry: &Entry) -> Result<(), Illegal> {
-        self.envelope(entry.payload()).and_then(|()| self.transition(entry)).map_err(|why| {
-            Illegal { seq: entry.seq(), kind: entry.kind(), state: self.name(), why }
+        let followed = self.envelope(entry.payload()).and_then(|()| self.transition(entry));
+        // First of all: what was decided without knowing what is lost says nothing.
+        self.settled.check().map_err(Why::from).and(followed).map_err(|why| Illegal {
+            seq: entry.seq(),
+            kind: entry.kind(),
+            state: self.name(),
+            why,
         })?;
         self.head = Some(entry.head());
         self.at = entry.payload().at;

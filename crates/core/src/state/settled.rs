@@ -2,26 +2,35 @@
 //! remembered to the end: packed, some hundred bytes a step, its id included.
 //!
 //! A B-tree by id, to which steps are only ever added. Clones share what has not changed since. A
-//! packed step is unpacked when someone asks for it, together with its neighbours.
+//! packed step is unpacked when someone asks for it, together with its neighbours. Where there is a
+//! shelf, leaves that are not being added to are put there, and memory does not follow the number of steps.
 
+mod by_id;
+mod page;
+
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use self::by_id::ById;
+use super::shelf::{Forgotten, Loss, Page, Shelf};
 use super::step::{Status, Step};
 use crate::digest::{Digest, EntryId};
 use crate::document::Outcome;
 use crate::entry::Head;
 use crate::ids::StepId;
 
-/// How many members a node has at most.
-const MOST: usize = 64;
-/// By how many members a node that is full makes room.
-const ROOM: usize = 4;
+/// How many leaves are in memory before they are put on a shelf: a megabyte or two. Few in tests, so that they come and go.
+const HERE_MOST: usize = if cfg!(test) { 3 } else { 512 };
 
 /// Settled steps that nothing is left to be said about.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settled {
     root: Option<Arc<Node>>,
+    /// How many leaves are in memory.
+    here: usize,
+    shelf: Option<Arc<dyn Shelf>>,
+    loss: Loss,
 }
 
 #[derive(Clone, Debug)]
@@ -32,9 +41,24 @@ enum Node {
 }
 
 struct Leaf {
-    records: ById<Record>,
+    records: Records,
     /// The same, unpacked, once someone has asked.
     steps: OnceLock<Box<[(StepId, Step)]>>,
+}
+
+/// The steps of a leaf.
+#[derive(Clone)]
+enum Records {
+    Here(ById<Record>),
+    Away(Arc<Shelved>),
+}
+
+/// The steps of a leaf that was put away.
+#[derive(Debug)]
+struct Shelved {
+    page: Arc<dyn Page>,
+    /// A mark for each of them: most steps that are asked for are not there, and need no page to be read.
+    marks: Box<[u16]>,
 }
 
 /// What is to be known of a settled step.
@@ -94,6 +118,16 @@ impl Record {
 }
 
 impl Settled {
+    /// The same steps, of which those that are hardly looked at go on a shelf.
+    pub(super) fn on(self, shelf: Arc<dyn Shelf>) -> Self {
+        Self { shelf: Some(shelf), ..self }
+    }
+
+    /// An error if something that was put away is lost.
+    pub(super) fn check(&self) -> Result<(), Forgotten> {
+        self.loss.check()
+    }
+
     /// Adds a step. False, and nothing is changed, if it cannot be packed.
     pub(super) fn insert(&mut self, id: &StepId, step: &Step) -> bool {
         match Record::of(step) {
@@ -104,59 +138,86 @@ impl Settled {
     }
 
     fn add(&mut self, id: &str, record: Record) {
-        let root = self.root.get_or_insert_with(|| Arc::new(Node::Leaf(Leaf::default())));
-        if let Some((from, right)) = insert(root, id, record) {
+        let root = self.root.get_or_insert_with(|| {
+            self.here += 1;
+            Arc::new(Node::Leaf(Leaf::default()))
+        });
+        let added = insert(root, id, record, &mut self.here);
+        if let Some(Some((from, right))) = self.loss.note(added) {
             let mut children = ById::default();
             children.insert(0, "", Arc::clone(root));
             children.insert(1, &from, right);
             *root = Arc::new(Node::Inner(children));
         }
+        if self.here > HERE_MOST
+            && let Some(shelf) = &self.shelf
+        {
+            self.here = 0;
+            if !put_away(root, Some(id), &**shelf, &mut self.here) {
+                self.shelf = None;
+            }
+        }
     }
 
-    fn leaf(&self, id: &str) -> Option<(&Leaf, usize)> {
+    fn leaf(&self, id: &str) -> Option<&Leaf> {
         let mut node = &**self.root.as_ref()?;
         loop {
             match node {
-                Node::Leaf(leaf) => return leaf.records.find(id).ok().map(|at| (leaf, at)),
+                Node::Leaf(leaf) => return Some(leaf),
                 Node::Inner(children) => node = children.values.get(children.child(id))?,
             }
         }
     }
 
-    /// Whether the step is here.
+    /// Whether the step is here. What is lost may be.
     pub(super) fn contains(&self, id: &StepId) -> bool {
-        self.leaf(id.as_str()).is_some()
+        let Some(leaf) = self.leaf(id.as_str()) else { return false };
+        leaf.records.may_have(id.as_str())
+            && self
+                .loss
+                .note(leaf.records.read())
+                .is_none_or(|records| records.find(id.as_str()).is_ok())
     }
 
     /// A step.
     pub(super) fn get(&self, id: &StepId) -> Option<&Step> {
-        let (leaf, _) = self.leaf(id.as_str())?;
-        let steps = leaf.unpacked();
-        let at = steps.binary_search_by(|(there, _)| there.cmp(id)).ok()?;
-        steps.get(at).map(|(_, step)| step)
+        let leaf = self.leaf(id.as_str()).filter(|leaf| leaf.records.may_have(id.as_str()))?;
+        let at = match leaf.steps.get() {
+            Some(steps) => steps.binary_search_by(|(there, _)| there.cmp(id)).ok()?,
+            None => self.loss.note(leaf.records.read())?.find(id.as_str()).ok()?,
+        };
+        self.loss.note(leaf.unpacked())?.get(at).map(|(_, step)| step)
     }
 
     /// All steps, by id.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&StepId, &Step)> {
-        self.leaves().flat_map(|leaf| leaf.unpacked().iter().map(|(id, step)| (id, step)))
+        let leaves = self.leaves().filter_map(|leaf| self.loss.note(leaf.unpacked()));
+        leaves.flat_map(|steps| steps.iter().map(|(id, step)| (id, step)))
     }
 
-    /// The ids and rows of all steps, by id.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (&str, Digest)> {
-        self.records().map(|(id, record)| (id, record.row))
+    /// Shows the ids and rows of all steps, by id.
+    pub(super) fn rows(&self, mut each: impl FnMut(&str, Digest)) {
+        self.records(|id, record| each(id, record.row));
     }
 
-    /// The steps that are done, as a branch takes them over.
-    pub(super) fn inherit(&self) -> Self {
-        let mut heirs = Self::default();
-        for (id, record) in self.records().filter(|(_, record)| record.done.is_some()) {
-            heirs.add(id, Record { inherited: true, ..*record });
+    /// Takes over the steps of another that are done, as a branch does.
+    pub(super) fn inherit(&mut self, from: &Self) {
+        from.records(|id, record| {
+            if record.done.is_some() {
+                self.add(id, Record { inherited: true, ..*record });
+            }
+        });
+        if let Err(lost) = from.check() {
+            self.loss.note::<()>(Err(lost));
         }
-        heirs
     }
 
-    fn records(&self) -> impl Iterator<Item = (&str, &Record)> {
-        self.leaves().flat_map(|leaf| leaf.records.iter())
+    fn records(&self, mut each: impl FnMut(&str, &Record)) {
+        for leaf in self.leaves() {
+            if let Some(records) = self.loss.note(leaf.records.read()) {
+                records.iter().for_each(|(id, record)| each(id, record));
+            }
+        }
     }
 
     fn leaves(&self) -> impl Iterator<Item = &Leaf> {
@@ -174,241 +235,160 @@ impl Settled {
     }
 }
 
-/// Equal if the steps are: how they came to be divided over nodes says nothing.
+/// Equal if the steps are: how they came to be divided over nodes, and where these are, says nothing.
 impl PartialEq for Settled {
     fn eq(&self, other: &Self) -> bool {
-        self.records().eq(other.records())
+        self.iter().eq(other.iter())
     }
 }
 
-/// Adds a record below a node. If the node had to be split: its right half, and where that begins.
-fn insert(node: &mut Arc<Node>, id: &str, record: Record) -> Option<(Box<str>, Arc<Node>)> {
+/// What became of a node: if it had to be split, its right half, and where that begins.
+type Split = Option<(Box<str>, Arc<Node>)>;
+
+/// Adds a record below a node. `here` counts leaves that come into memory.
+fn insert(
+    node: &mut Arc<Node>,
+    id: &str,
+    record: Record,
+    here: &mut usize,
+) -> Result<Split, Forgotten> {
     match Arc::make_mut(node) {
         Node::Leaf(leaf) => {
             leaf.steps = OnceLock::new();
-            match leaf.records.find(id) {
-                Ok(at) => leaf.records.replace(at, record),
-                Err(at) => leaf.records.insert(at, id, record),
+            let records = leaf.records.bring_back(here)?;
+            match records.find(id) {
+                Ok(at) => records.replace(at, record),
+                Err(at) => records.insert(at, id, record),
             }
-            let (from, records) = leaf.records.split()?;
-            Some((from, Arc::new(Node::Leaf(Leaf { records, steps: OnceLock::new() }))))
+            Ok(records.split().map(|(from, records)| {
+                *here += 1;
+                (from, Arc::new(Node::Leaf(Leaf::of(Records::Here(records)))))
+            }))
         }
         Node::Inner(children) => {
             let at = children.child(id);
-            let (from, right) = insert(children.values.get_mut(at)?, id, record)?;
+            let Some(child) = children.values.get_mut(at) else { return Ok(None) };
+            let Some((from, right)) = insert(child, id, record, here)? else { return Ok(None) };
             children.insert(at + 1, &from, right);
-            let (from, right) = children.split()?;
-            Some((from, Arc::new(Node::Inner(right))))
+            Ok(children.split().map(|(from, right)| (from, Arc::new(Node::Inner(right)))))
         }
     }
 }
 
+/// Puts all leaves below a node away but the one that an id belongs in. `here` counts those that stay; false if
+/// there is no room for more.
+fn put_away(node: &mut Arc<Node>, kept: Option<&str>, shelf: &dyn Shelf, here: &mut usize) -> bool {
+    let shelved = match &**node {
+        Node::Inner(_) => {
+            let Node::Inner(children) = Arc::make_mut(node) else { return true };
+            let kept = kept.map(|id| (children.child(id), id));
+            return children.values.iter_mut().enumerate().all(|(at, child)| {
+                let kept = kept.filter(|(there, _)| *there == at).map(|(_, id)| id);
+                put_away(child, kept, shelf, here)
+            });
+        }
+        Node::Leaf(Leaf { records: Records::Here(records), .. }) => {
+            let page = kept.is_none().then(|| shelf.put(&page::packed(records)));
+            match page {
+                Some(Some(page)) => {
+                    let marks = records.iter().map(|(id, _)| mark(id)).collect();
+                    Arc::new(Shelved { page, marks })
+                }
+                other => {
+                    *here += 1;
+                    return other.is_none();
+                }
+            }
+        }
+        // It may have been unpacked meanwhile.
+        Node::Leaf(Leaf { records: Records::Away(shelved), .. }) => Arc::clone(shelved),
+    };
+    *node = Arc::new(Node::Leaf(Leaf::of(Records::Away(shelved))));
+    true
+}
+
+impl Records {
+    /// The records, wherever they are.
+    fn read(&self) -> Result<Cow<'_, ById<Record>>, Forgotten> {
+        match self {
+            Self::Here(records) => Ok(Cow::Borrowed(records)),
+            Self::Away(shelved) => shelved.read().map(Cow::Owned),
+        }
+    }
+
+    /// False if a step is certainly not among them.
+    fn may_have(&self, id: &str) -> bool {
+        match self {
+            Self::Here(_) => true,
+            Self::Away(shelved) => shelved.marks.contains(&mark(id)),
+        }
+    }
+
+    /// The records, to be added to.
+    fn bring_back(&mut self, here: &mut usize) -> Result<&mut ById<Record>, Forgotten> {
+        if let Self::Away(shelved) = self {
+            *self = Self::Here(shelved.read()?);
+            *here += 1;
+        }
+        match self {
+            Self::Here(records) => Ok(records),
+            Self::Away(_) => Err(Forgotten),
+        }
+    }
+}
+
+impl Shelved {
+    fn read(&self) -> Result<ById<Record>, Forgotten> {
+        let page = self.page.read().ok_or(Forgotten)?;
+        page::unpacked(&page, self.marks.len()).ok_or(Forgotten)
+    }
+}
+
+/// The mark of an id, by which it differs from almost all others (FNV-1a, folded).
+fn mark(id: &str) -> u16 {
+    let hash = id
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    (hash ^ (hash >> 16)) as u16
+}
+
 impl Leaf {
-    fn unpacked(&self) -> &[(StepId, Step)] {
-        self.steps.get_or_init(|| {
-            let steps = self.records.iter();
-            // Every id was a step's, so every one is read again.
-            steps.filter_map(|(id, record)| Some((id.parse().ok()?, record.unpack()))).collect()
-        })
+    fn of(records: Records) -> Self {
+        Self { records, steps: OnceLock::new() }
+    }
+
+    fn unpacked(&self) -> Result<&[(StepId, Step)], Forgotten> {
+        if let Some(steps) = self.steps.get() {
+            return Ok(steps);
+        }
+        let records = self.records.read()?;
+        // Every id was a step's, so every one is read again.
+        let step = |(id, record): (&str, &Record)| Some((id.parse().ok()?, record.unpack()));
+        Ok(self.steps.get_or_init(|| records.iter().filter_map(step).collect()))
     }
 }
 
 impl Default for Leaf {
     fn default() -> Self {
-        Self { records: ById::default(), steps: OnceLock::new() }
+        Self::of(Records::Here(ById::default()))
     }
 }
 
 impl Clone for Leaf {
     fn clone(&self) -> Self {
         // It is cloned to be changed.
-        Self { records: self.records.clone(), steps: OnceLock::new() }
+        Self::of(self.records.clone())
     }
 }
 
 impl fmt::Debug for Leaf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.records.iter()).finish()
-    }
-}
-
-/// Values by id, the ids in one text.
-#[derive(Debug)]
-struct ById<V> {
-    text: String,
-    /// Where each id ends in the text; it begins where the one before ends.
-    ends: Vec<u32>,
-    values: Vec<V>,
-}
-
-impl<V> Default for ById<V> {
-    fn default() -> Self {
-        Self { text: String::new(), ends: Vec::new(), values: Vec::new() }
-    }
-}
-
-impl<V: Clone> Clone for ById<V> {
-    fn clone(&self) -> Self {
-        // It is cloned to be added to.
-        let mut values = Vec::with_capacity(self.values.len() + 1);
-        values.extend_from_slice(&self.values);
-        Self { text: self.text.clone(), ends: self.ends.clone(), values }
-    }
-}
-
-impl<V> ById<V> {
-    fn id(&self, at: usize) -> &str {
-        let start = at.checked_sub(1).map_or(0, |before| self.end(before));
-        self.text.get(start..self.end(at)).unwrap_or_default()
-    }
-
-    fn end(&self, at: usize) -> usize {
-        self.ends.get(at).map_or(self.text.len(), |end| *end as usize)
-    }
-
-    /// Where an id is, or belongs.
-    fn find(&self, id: &str) -> Result<usize, usize> {
-        let (mut low, mut high) = (0, self.values.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            match self.id(middle).cmp(id) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Equal => return Ok(middle),
-                std::cmp::Ordering::Greater => high = middle,
-            }
+        match &self.records {
+            Records::Here(records) => f.debug_map().entries(records.iter()).finish(),
+            Records::Away(shelved) => shelved.fmt(f),
         }
-        Err(low)
-    }
-
-    /// The child that an id belongs in.
-    fn child(&self, id: &str) -> usize {
-        self.find(id).unwrap_or_else(|after| after.saturating_sub(1))
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
-        self.values.iter().enumerate().map(|(at, value)| (self.id(at), value))
-    }
-
-    fn replace(&mut self, at: usize, value: V) {
-        if let Some(there) = self.values.get_mut(at) {
-            *there = value;
-        }
-    }
-
-    fn insert(&mut self, at: usize, id: &str, value: V) {
-        let start = at.checked_sub(1).map_or(0, |before| self.end(before));
-        if self.values.len() == self.values.capacity() {
-            self.values.reserve_exact(ROOM);
-            self.ends.reserve_exact(ROOM);
-            self.text.reserve_exact(ROOM * id.len());
-        }
-        self.text.insert_str(start, id);
-        // At most `MOST` ids of at most 128 bytes.
-        let length = id.len() as u32;
-        self.ends.insert(at, start as u32);
-        self.ends.iter_mut().skip(at).for_each(|end| *end += length);
-        self.values.insert(at, value);
-    }
-
-    /// The right half, and the id that it begins with, if there are too many for one node.
-    fn split(&mut self) -> Option<(Box<str>, Self)> {
-        if self.values.len() <= MOST {
-            return None;
-        }
-        let middle = self.values.len() / 2;
-        let start = self.end(middle - 1);
-        let text = self.text.split_off(start);
-        let mut ends = self.ends.split_off(middle);
-        ends.iter_mut().for_each(|end| *end -= start as u32);
-        let right = Self { text, ends, values: self.values.split_off(middle) };
-        self.text.shrink_to_fit();
-        self.ends.shrink_to_fit();
-        self.values.shrink_to_fit();
-        Some((right.id(0).into(), right))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::super::Unaccounted;
-    use super::*;
-
-    fn step(n: u8) -> Step {
-        let by = Head { id: EntryId::new(Digest::of(&[n])), seq: u64::from(n) };
-        let outcomes = [Outcome::Pure, Outcome::SideEffectCommitted, Outcome::Compensated];
-        Step {
-            generation: 1 + u64::from(n % 3),
-            inherited: n.is_multiple_of(5),
-            row: Some(Digest::of(&[n, n])),
-            status: match outcomes.get(usize::from(n % 4)) {
-                Some(outcome) => Status::Done { by, outcome: *outcome },
-                None => Status::Failed { by },
-            },
-            ..Step::fresh()
-        }
-    }
-
-    fn filled<'a>(steps: impl IntoIterator<Item = (&'a StepId, &'a Step)>) -> Settled {
-        let mut settled = Settled::default();
-        steps.into_iter().for_each(|(id, step)| assert!(settled.insert(id, step)));
-        settled
-    }
-
-    #[test]
-    fn a_step_with_more_to_say_is_not_packed() {
-        let id: StepId = "a".parse().unwrap();
-        let start = EntryId::new(Digest::of(b"start"));
-        for more in [
-            Step { unaccounted: vec![Unaccounted { started: start, kept: None }], ..step(1) },
-            Step { row: None, ..step(1) },
-            Step { status: Status::Idle, ..step(1) },
-            Step { generation: u64::MAX, ..step(1) },
-        ] {
-            let mut settled = Settled::default();
-            assert!(!settled.insert(&id, &more));
-            assert!(!settled.contains(&id));
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
-
-        #[test]
-        fn it_holds_what_was_put_in(
-            ids in prop::collection::vec(("[a-c]{1,2}(/[a-c0-9-]{1,4}){0,2}", any::<u8>()), 0..900),
-            split in any::<prop::sample::Index>(),
-        ) {
-            let parsed: Vec<(StepId, Step)> =
-                ids.iter().map(|(id, n)| (id.parse().unwrap(), step(*n))).collect();
-            let (early, late) = parsed.split_at(split.index(parsed.len() + 1).min(parsed.len()));
-            let first = filled(early.iter().map(|(id, step)| (id, step)));
-            let model: BTreeMap<StepId, Step> = early.iter().cloned().collect();
-            let mut second = first.clone();
-            let mut both = model.clone();
-            for (id, step) in late {
-                prop_assert!(second.insert(id, step));
-                both.insert(id.clone(), step.clone());
-            }
-            for (settled, model) in [(&first, &model), (&second, &both)] {
-                prop_assert!(settled.iter().eq(model));
-                let rows = model.iter().map(|(id, step)| (id.as_str(), step.row.unwrap()));
-                prop_assert!(settled.rows().eq(rows));
-                for (id, _) in &parsed {
-                    prop_assert_eq!(settled.get(id), model.get(id));
-                    prop_assert_eq!(settled.contains(id), model.contains_key(id));
-                }
-                prop_assert_eq!(settled, &filled(model.iter().rev()));
-                let heirs = settled.inherit();
-                let done = model.iter().filter(|(_, s)| matches!(s.status, Status::Done { .. }));
-                let done = done.map(|(id, s)| (id.clone(), Step { inherited: true, ..s.clone() }));
-                let done: BTreeMap<StepId, Step> = done.collect();
-                prop_assert!(heirs.iter().eq(&done));
-            }
-            prop_assert_eq!(first == second, model == both);
-        }
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use gesta_core::amounts::Amounts;
 use gesta_core::body::{Commit, DelegationResult, End, Origin, Purpose};
@@ -324,7 +325,7 @@ impl Audit<'_> {
         }
         let mut state: Option<State> = None;
         for (source, commit) in path.into_iter().rev() {
-            let start = state.map_or_else(|| State::new(source), |state| state.branching(source));
+            let start = self.beginning_of(source, state);
             let folded = self.fold_until(start, commit, keyring).map_err(|finding| {
                 let what = format!("its source is not sound that far: {finding}");
                 refuse(Class::Incomplete, "source", what)
@@ -336,7 +337,14 @@ impl Audit<'_> {
             };
             state = Some(folded.ok_or_else(missing)?);
         }
-        Ok(state.map_or_else(|| State::new(trajectory), |state| state.branching(trajectory)))
+        Ok(self.beginning_of(trajectory, state))
+    }
+
+    /// A trajectory before its first entry, on top of the fold of its source if it has one.
+    fn beginning_of(&self, trajectory: TrajectoryId, source: Option<State>) -> State {
+        let state =
+            source.map_or_else(|| State::new(trajectory), |source| source.branching(trajectory));
+        state.on(Arc::clone(&self.shelf))
     }
 
     /// Folds a chain up to one of its entries: bytes and legality only, since its signatures are

@@ -11,9 +11,9 @@
 //! ([`Options::partial`]), that makes the whole incomplete.
 //!
 //! Memory follows the number of trajectories, delegations and findings and the length of
-//! registries. Of other trajectories no entry is kept, but some hundred bytes for each settled step, and
-//! for each result that a branch may have taken over,
-//! while they are examined: that it may never run again has to be known to the end.
+//! registries, and for each result that a branch may have taken over it holds some hundred bytes. Of other trajectories no
+//! entry is kept. That a settled step may never run again has to be known to the end: what there is to know of
+//! so many steps that they would take more than a megabyte or two is in a temporary file.
 
 mod across;
 mod beginning;
@@ -21,18 +21,20 @@ mod blobs;
 mod examine;
 mod sealed;
 mod sensitive;
+mod shelf;
 mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gesta_core::content::BlobRef;
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::entry::Head;
 use gesta_core::ids::TrajectoryId;
-use gesta_core::state::Registry;
+use gesta_core::state::{self, Registry};
 use gesta_core::trust::Keyring;
 use gesta_core::verification::Finding;
 
@@ -42,6 +44,7 @@ use blobs::Named;
 use examine::Examined;
 use sealed::Log;
 pub use sealed::{Demand, Sealing, Seen, verify_proof};
+use shelf::Shelf;
 use spread::spread;
 
 /// What takes entries one by one: the bytes, and the id that they are stored under.
@@ -188,6 +191,7 @@ struct Audit<'a> {
     /// Trajectories that branches may have taken results over from.
     lenders: BTreeSet<TrajectoryId>,
     named: Named,
+    shelf: Arc<dyn state::Shelf>,
     entries: AtomicU64,
     bytes: AtomicU64,
 }
@@ -224,6 +228,7 @@ impl<'a> Audit<'a> {
             wanted,
             lenders,
             named: Named::new(chains.listed_blobs()),
+            shelf: Arc::new(Shelf::default()),
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }

@@ -6,6 +6,7 @@
 )]
 
 mod golden;
+mod long;
 mod program;
 mod scene;
 mod sealed;
