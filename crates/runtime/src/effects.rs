@@ -11,7 +11,6 @@ use gesta_core::document::{
     Settlement,
 };
 use gesta_core::entry::{Body, Entry};
-use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
 use gesta_core::signed::{Signed, Tag};
@@ -261,13 +260,13 @@ pub(crate) async fn take_up_unread(
     take_up_alone(&desk, chain, report, told).await
 }
 
-/// Whether a report waits in the inbox that will end this doubt.
+/// Whether one of these reports from the inbox will end this doubt.
 pub(crate) async fn is_told(
     store: &Arc<dyn Store>,
     facts: &Facts,
-    (trajectory, opened): (TrajectoryId, &Opened),
+    mut reports: Vec<Signed<EffectReport>>,
+    opened: &Opened,
 ) -> Result<bool, RunError> {
-    let mut reports = store.effects(trajectory).await?;
     reports.retain(|it| it.doc().started == opened.started && !says_nothing(it.doc(), opened));
     let registry = facts.mandate().and_then(|mandate| mandate.registry.as_ref());
     let Some(registry) = registry.filter(|_| !reports.is_empty()) else { return Ok(false) };

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use gesta_core::body::{Check, Delivered, Proposal};
-use gesta_core::digest::EntryId;
+use gesta_core::digest::{Digest, EntryId};
 use gesta_core::document::{Certainty, EffectReport};
 use gesta_core::entry::Entry;
 use gesta_core::ids::TrajectoryId;
@@ -96,6 +96,8 @@ struct Runner {
     ended: Vec<Ended>,
     answers: Vec<Answer>,
     reports: Vec<Signed<EffectReport>>,
+    /// What the inbox held when it was last read, whoever signed it.
+    read: BTreeSet<Digest>,
     delivered: Vec<Delivered>,
     probed: BTreeMap<EntryId, u32>,
     probing: BTreeSet<EntryId>,
@@ -179,6 +181,7 @@ async fn attempt(
         ended: Vec::new(),
         answers: Vec::new(),
         reports: Vec::new(),
+        read: BTreeSet::new(),
         delivered: Vec::new(),
         probed: BTreeMap::new(),
         probing: BTreeSet::new(),
@@ -260,6 +263,11 @@ impl Runner {
             Err(error) if error.outdated() => {
                 let registry = self.desk.shared.registry_head().map(|(registry, _)| registry);
                 worker::read_registry(&self.desk.shared, registry).await?;
+                return Ok(None);
+            }
+            // A probe has found something, and the executor has reported meanwhile.
+            Err(error) if error.unread() => {
+                self.hear().await?;
                 return Ok(None);
             }
             // Others were faster. What they have added is looked at before anything follows it.
@@ -346,11 +354,14 @@ impl Runner {
         // What a worker signs after its key was revoked would never count, and nobody would go on from it:
         // so what is settled depends on what is known of the registry, like what is begun.
         let known = desk.shared.registry_head().filter(|_| settles);
+        // A probe's answer is no use beside a report.
+        let read = if self.answers.is_empty() { None } else { Some(&self.read) };
         let written = self
             .chain
             .write(|draft| {
                 known.into_iter().for_each(|(registry, head)| draft.under(registry, head));
                 draft.warn_at(&desk.shared.options.warn_at);
+                draft.having_read(read.into_iter().flatten().copied());
                 let head = draft.state().head();
                 if head.is_some_and(|head| head.seq > vouched) || desk.shared.disowned().is_some() {
                     return Err(RunError::Overtaken);

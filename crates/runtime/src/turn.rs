@@ -123,13 +123,13 @@ impl Turn<'_> {
             let ended = closing::telling(self.desk, draft, ended, self.now);
             pipeline::settle(self.desk, draft, &ended, None, self.now)?;
         }
-        for answer in self.answers {
-            probe::conclude(self.desk, draft, answer, self.now)?;
-        }
         for report in self.reports {
             if effects::take_up(self.desk, draft, report, self.now)? {
                 made.taken.push(report.digest());
             }
+        }
+        for answer in self.answers {
+            probe::conclude(self.desk, draft, answer, self.now)?;
         }
         self.note_delivered(draft)?;
         self.checkpoint(draft)?;
