@@ -184,6 +184,9 @@ impl Driving<'_> {
             // What is held goes on once the registry lets it.
             let rested = tokio::time::Instant::now() >= until || self.registry() != known;
             for before in family {
+                if self.worker.is_reported(before.trajectory) {
+                    return Ok(());
+                }
                 let row = self.store.trajectory(before.trajectory).await?;
                 let moved = row.as_ref().is_none_or(|row| row.head != before.head);
                 let works = |row: TrajectoryRow| has_work(&row.summary, self.worker.now());

@@ -50,6 +50,7 @@ use crate::rules::Rules;
 use crate::signer::Signer;
 use crate::standing::StandingWrits;
 use crate::tools::{Catalogue, Progress, Retry};
+use crate::unread::Unread;
 use crate::vault::{Safe, Vault};
 use crate::veil::Veil;
 use crate::worker;
@@ -127,6 +128,7 @@ pub(crate) struct Shared {
     pub(crate) drivers: Mutex<BTreeMap<TrajectoryId, Arc<Notify>>>,
     /// What is not driven for the time being.
     pub(crate) alone: Mutex<Alone>,
+    pub(crate) unread: Unread,
     pub(crate) hearing: Hearing,
     pub(crate) registry: RwLock<Option<Arc<State>>>,
     /// The tool catalogues that it has named.
@@ -174,6 +176,7 @@ impl Shared {
             work: Notify::new(),
             drivers: Mutex::default(),
             alone: Mutex::default(),
+            unread: Unread::default(),
             registry: RwLock::default(),
             published: Published::default(),
             suspects: Mutex::default(),

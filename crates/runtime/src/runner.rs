@@ -30,6 +30,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+pub(crate) use self::claim::lacking;
 use crate::cut;
 use crate::desk::{Desk, Event, Shared};
 use crate::effects;
@@ -152,7 +153,7 @@ async fn attempt(
     }
     vouch::check(&shared, &chain).await?;
     let vouched = chain.state().head().map_or(0, |head| head.seq);
-    if let Some(tool) = claim::lacking(&shared, &chain) {
+    if let Some(tool) = lacking(&shared, &chain) {
         let note = format!("{trajectory} needs the tool `{tool}`, which this worker does not have");
         return Ok(leave(&shared, note));
     }

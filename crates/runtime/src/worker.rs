@@ -35,7 +35,7 @@ use crate::sealing::{self, Sealer};
 use crate::signer::Signer;
 use crate::spool::Spool;
 use crate::tools::Catalogue;
-use crate::unread;
+use crate::unread::{self, Unread};
 use crate::vault::Vault;
 
 /// How often to ask for work, where it is usually heard of.
@@ -145,6 +145,7 @@ impl Worker {
             work: Notify::new(),
             drivers: Mutex::default(),
             alone: Mutex::default(),
+            unread: Unread::default(),
             hearing: listening.hearing(),
             registry: RwLock::new(state),
             published,
@@ -259,7 +260,24 @@ impl Worker {
             }
             return Ok(claimed);
         }
-        store.claim(worker, max).await
+        let mut claimed = self.claim_reported(max).await?;
+        if claimed.len() < max {
+            claimed.extend(store.claim(worker, max - claimed.len()).await?);
+        }
+        Ok(claimed)
+    }
+
+    /// Takes what has a report in the inbox that only an owner takes up, by name: whether there is anything else to do
+    /// or not, unless another live worker has it.
+    async fn claim_reported(&self, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
+        let reported = std::mem::take(&mut *self.shared.unread.for_owners());
+        let mut claimed = Vec::new();
+        for trajectory in reported.into_iter().take(max) {
+            if self.shared.store.claim_one(&self.shared.worker, trajectory).await? {
+                claimed.push(trajectory);
+            }
+        }
+        Ok(claimed)
     }
 
     /// Begins to drive what was claimed.
@@ -292,6 +310,11 @@ impl Worker {
             self.shared.tell(|| Event::Note(note));
         }
         trusted.is_err()
+    }
+
+    /// Whether a report about a trajectory has arrived since that only whoever drives it takes up.
+    pub fn is_reported(&self, trajectory: TrajectoryId) -> bool {
+        self.shared.unread.for_owners().contains(&trajectory)
     }
 
     /// Drives one trajectory until it has ended or can go no further for the time being.
@@ -484,6 +507,7 @@ async fn hear(
                 Some(driver) => driver.notify_one(),
                 None => {
                     shared.alone().stir(&trajectory);
+                    shared.unread.rung.notify_one();
                     shared.work.notify_one();
                 }
             },

@@ -1,5 +1,7 @@
 //! Calls that were under way when their worker was killed: doubts, resolutions, keys, probes.
 
+use std::time::{Duration, Instant};
+
 use gesta_core::amounts::Amounts;
 use gesta_core::content::Content;
 use gesta_core::document::{CallResult, EffectReport, Settlement};
@@ -8,9 +10,7 @@ use gesta_core::keys::PrivateKey;
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::time::UnixMs;
 use gesta_core::world::Delta;
-#[cfg(feature = "cuts")]
 use gesta_store::Store as _;
-#[cfg(feature = "cuts")]
 use gesta_store::sqlite::{Options, SqliteStore};
 #[cfg(feature = "cuts")]
 use rustix::process::Signal;
@@ -180,6 +180,34 @@ fn what_was_spooled_is_a_late_effect_once_its_job_has_ended() {
     assert_eq!(world.kinds(&id).len(), entries);
     world.gesta(&["verify"]).ok();
     world.gesta(&["replay", &id]).ok();
+}
+
+/// A report about a call that may still land, before it may be sent again, is taken up as soon as it is there: nobody
+/// waits until the call can land no more. By a worker, and by whoever resumes the job.
+#[test]
+fn a_report_about_a_call_that_may_still_land_is_taken_up_at_once() {
+    for command in ["worker", "resume"] {
+        let (world, id) = killed(&hanging("keyed", "100s"));
+        let mut other = match command {
+            "worker" => world.start(&["worker"]),
+            _ => world.start(&["resume", &id]),
+        };
+        // It has taken over, and leaves the call alone for as long as it may land.
+        other.says("attempt 2");
+        let begun = Instant::now();
+        while world.gesta(&["jobs", "--json"]).json_lines()[0]["status"] != "parked" {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", other.told);
+        }
+        let store = SqliteStore::open(world.path("gesta.db"), Options::default()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(store.put_effect(&seen(&world, &id))).unwrap();
+        other.says("completed");
+        let told = &world.bodies(&id, "resolution")[0]["statement"]["doc"];
+        assert_eq!(told["source"], "inbox", "{told}");
+        assert_eq!(world.files("marks"), 1, "it is not sent again");
+        world.gesta(&["verify", &id]).ok();
+        world.gesta(&["replay", &id]).ok();
+    }
 }
 
 /// The same while somebody is awaited who knows: the report ends the doubt, and the job goes on.

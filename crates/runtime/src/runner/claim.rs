@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::restored;
 
 /// A tool that some step or undo still needs and that this worker does not have. Another may have it.
-pub(super) fn lacking(shared: &Shared, chain: &Chain<Facts>) -> Option<ToolName> {
+pub(crate) fn lacking(shared: &Shared, chain: &Chain<Facts>) -> Option<ToolName> {
     #[cfg(feature = "sabotage")]
     if shared.options.sabotage == Some(crate::Sabotage::IgnoreTools) {
         return None;
