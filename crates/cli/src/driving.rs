@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gesta_core::document::Recovery;
-use gesta_core::entry::{Author, Kind};
+use gesta_core::entry::{Author, Head, Kind};
 use gesta_core::ids::{TrajectoryId, WorkerId};
 use gesta_core::projection::{Parked, ParkedOn, Status};
 use gesta_core::state::{self, State};
@@ -134,6 +134,7 @@ impl Driving<'_> {
         let (mut told, mut circling, mut before) = (BTreeSet::new(), CIRCLING_FIRST, None);
         let mut owner = None;
         loop {
+            let known = self.registry();
             let left = self.worker.run_family(self.trajectory, stop.clone()).await?;
             let row = self.row().await?;
             if let Some(ending) = Ending::of(row.summary.status) {
@@ -162,7 +163,7 @@ impl Driving<'_> {
             let busy = has_work(&row.summary, self.worker.now());
             let pause = if busy { circling } else { Duration::ZERO };
             before = Some(entries);
-            self.quiet(&family, poll, pause, &mut stop).await?;
+            self.quiet(&family, (poll, pause), known, &mut stop).await?;
         }
     }
 
@@ -170,8 +171,8 @@ impl Driving<'_> {
     async fn quiet(
         &self,
         family: &[TrajectoryRow],
-        poll: Duration,
-        pause: Duration,
+        (poll, pause): (Duration, Duration),
+        known: Option<Head>,
         stop: &mut watch::Receiver<bool>,
     ) -> Result<()> {
         let until = tokio::time::Instant::now() + pause;
@@ -180,8 +181,12 @@ impl Driving<'_> {
                 _ = stop.changed() => return Ok(()),
                 () = sleep(poll) => {}
             }
-            let rested = tokio::time::Instant::now() >= until;
+            // What is held goes on once the registry lets it.
+            let rested = tokio::time::Instant::now() >= until || self.registry() != known;
             for before in family {
+                if self.worker.is_reported(before.trajectory) {
+                    return Ok(());
+                }
                 let row = self.store.trajectory(before.trajectory).await?;
                 let moved = row.as_ref().is_none_or(|row| row.head != before.head);
                 let works = |row: TrajectoryRow| has_work(&row.summary, self.worker.now());
@@ -190,6 +195,10 @@ impl Driving<'_> {
                 }
             }
         }
+    }
+
+    fn registry(&self) -> Option<Head> {
+        self.worker.registry().and_then(|(_, state)| state.head())
     }
 
     async fn row(&self) -> Result<TrajectoryRow> {

@@ -2,6 +2,7 @@
 //! are functions of the state; stores write them in the append's transaction and understand none
 //! of it, so a new kind of entry touches no store.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -274,6 +275,7 @@ pub struct Admitted {
     pub(crate) entries: Vec<Entry>,
     pub(crate) head: Head,
     pub(crate) under: Option<(TrajectoryId, Head)>,
+    pub(crate) read: Option<BTreeSet<Digest>>,
     pub(crate) projection: Projection,
     pub(crate) notices: Vec<Notice>,
 }
@@ -307,6 +309,12 @@ impl Admitted {
     /// Another trajectory, and the head that it must still have.
     pub fn under(&self) -> Option<(TrajectoryId, Head)> {
         self.under
+    }
+
+    /// The reports about this trajectory that the effects inbox may hold, by their digests: with another one it
+    /// loses. None where it does not matter what the inbox holds.
+    pub fn read(&self) -> Option<&BTreeSet<Digest>> {
+        self.read.as_ref()
     }
 
     /// What somebody is to be told once they are stored.

@@ -5,6 +5,7 @@ use gesta_core::body::Proposal;
 use gesta_core::document::Decision;
 use gesta_core::entry::Head;
 use gesta_core::guardian::{self, Allowance, Inputs, Judgement, Standing, ToolFacts};
+use gesta_core::ids::StepId;
 use gesta_core::keys::Sign as _;
 use gesta_core::policy::{Answer, Asking, Evidence, Query};
 use gesta_core::repeat::{Repeat, Repeats};
@@ -65,9 +66,46 @@ pub(crate) struct Taken {
     pub(crate) pass: Option<Pass>,
 }
 
+/// What a decision rests on beside the chain.
+#[derive(Clone, Copy)]
+pub(crate) enum Basis<'a> {
+    /// Whatever there is.
+    Present,
+    /// The same, but for what would have to be set aside: to see whether a step is held.
+    Glance,
+    /// What is on record.
+    Recorded(&'a Outside),
+}
+
+impl Basis<'_> {
+    /// Whether it is decided here and now.
+    pub(crate) fn is_new(self) -> bool {
+        !matches!(self, Self::Recorded(_))
+    }
+}
+
+/// What a decision rests on, and what is set aside for the call. None when something of it must be waited for.
+pub(crate) fn gathered(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    proposal: &Proposal,
+    (tool, timeout_ms): (Option<&Tool>, Option<u64>),
+    basis: Basis<'_>,
+    now: UnixMs,
+) -> Option<(Outside, Taken)> {
+    match basis {
+        Basis::Recorded(recorded) => Some((recorded.clone(), Taken::default())),
+        Basis::Glance => {
+            let pace = quarantine::own_pace(desk, draft, now);
+            Some((glance(desk, draft, proposal, tool, pace), Taken::default()))
+        }
+        Basis::Present => gather(desk, draft, proposal, tool, timeout_ms, now),
+    }
+}
+
 /// Sets aside what the call needs of limits and budgets, and looks at what the chain does not hold. None
 /// when something of it must be waited for.
-pub(crate) fn gather(
+fn gather(
     desk: &Desk,
     draft: &Draft<Facts>,
     proposal: &Proposal,
@@ -83,17 +121,28 @@ pub(crate) fn gather(
         account.filter(|_| desk.shared.options.sabotage != Some(crate::Sabotage::IgnoreAccounts));
     let (account, hold) = account.map_or((None, None), |(told, hold)| (Some(told), hold));
     let (pace, pass) = quarantine::pace(desk, draft, now).ok()?;
-    let outside = Outside {
-        account,
-        standing,
+    let outside = Outside { account, standing, ..glance(desk, draft, proposal, tool, pace) };
+    Some((outside, Taken { slot, hold, pass }))
+}
+
+/// What the chain does not hold, but for what would have to be set aside.
+fn glance(
+    desk: &Desk,
+    draft: &Draft<Facts>,
+    proposal: &Proposal,
+    tool: Option<&Tool>,
+    pace: Vec<Pace>,
+) -> Outside {
+    Outside {
+        account: None,
+        standing: Vec::new(),
         dispatch_by: desk.shared.pulse.lease_ends(),
         frozen: tool.and_then(Tool::frozen).map(str::to_owned),
         for_good: false,
         pace,
         repeats: repeats(desk, draft, proposal, tool),
         takes_over: true,
-    };
-    Some((outside, Taken { slot, hold, pass }))
+    }
 }
 
 /// What a decision on handing a task to a child rests on beside the chain: it sends nothing, so it
@@ -109,6 +158,18 @@ pub(crate) fn gather_for_child(desk: &Desk, draft: &Draft<Facts>, now: UnixMs) -
         repeats: Vec::new(),
         takes_over: true,
     }
+}
+
+/// Whether the step is held already for the same reason, until somebody lets it go on: that is on record, and to say it
+/// again would only make the chain longer.
+pub(crate) fn is_held(
+    draft: &Draft<Facts>,
+    step: &StepId,
+    decision: &Signed<Decision>,
+    hold: Option<guardian::Hold>,
+) -> bool {
+    let before = draft.view().held(step).and_then(|(_, reason)| reason);
+    hold == Some(guardian::Hold::Thaw) && before.is_some() && before == decision.doc().reason
 }
 
 /// Asks everything, and signs the verdict.

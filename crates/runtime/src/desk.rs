@@ -33,6 +33,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::sensitive::Opened;
 use self::writ::{WritSigner, check_writs, writ_signers};
+use crate::alone::Alone;
 use crate::anchor::Anchor;
 use crate::budgets::{Budgets, Current};
 use crate::clock::Pulse;
@@ -49,6 +50,7 @@ use crate::rules::Rules;
 use crate::signer::Signer;
 use crate::standing::StandingWrits;
 use crate::tools::{Catalogue, Progress, Retry};
+use crate::unread::Unread;
 use crate::vault::{Safe, Vault};
 use crate::veil::Veil;
 use crate::worker;
@@ -124,6 +126,9 @@ pub(crate) struct Shared {
     pub(crate) work: Notify,
     /// Those who drive a trajectory, to be woken when others add to it.
     pub(crate) drivers: Mutex<BTreeMap<TrajectoryId, Arc<Notify>>>,
+    /// What is not driven for the time being.
+    pub(crate) alone: Mutex<Alone>,
+    pub(crate) unread: Unread,
     pub(crate) hearing: Hearing,
     pub(crate) registry: RwLock<Option<Arc<State>>>,
     /// The tool catalogues that it has named.
@@ -170,6 +175,8 @@ impl Shared {
             budgets: Budgets::none(),
             work: Notify::new(),
             drivers: Mutex::default(),
+            alone: Mutex::default(),
+            unread: Unread::default(),
             registry: RwLock::default(),
             published: Published::default(),
             suspects: Mutex::default(),
@@ -235,6 +242,11 @@ impl Shared {
     /// Those who drive a trajectory.
     pub(crate) fn drivers(&self) -> MutexGuard<'_, BTreeMap<TrajectoryId, Arc<Notify>>> {
         self.drivers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is not driven for the time being.
+    pub(crate) fn alone(&self) -> MutexGuard<'_, Alone> {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long to wait before looking for what nobody has told of.

@@ -11,7 +11,6 @@ use gesta_core::document::{
     Settlement,
 };
 use gesta_core::entry::{Body, Entry};
-use gesta_core::ids::TrajectoryId;
 use gesta_core::json::Canon;
 use gesta_core::keys::Sign as _;
 use gesta_core::signed::{Signed, Tag};
@@ -26,6 +25,7 @@ use crate::desk::{Desk, Event, Shared, failing};
 use crate::error::RunError;
 use crate::facts::Facts;
 use crate::pipeline::{self, Ended, How};
+use crate::runner;
 
 /// The attempt of whoever has made none: attempts begin with 1.
 const NO_ATTEMPT: u64 = 0;
@@ -218,17 +218,18 @@ pub(crate) async fn deliver_spooled(shared: &Shared) {
 async fn take_up_now(desk: &Desk, report: &Signed<EffectReport>) -> Result<(), RunError> {
     let store = Arc::clone(&desk.shared.store);
     let chain = Chain::<Facts>::follow(store, desk.trajectory).await?;
-    take_up_alone(desk, chain, report, |entry| Event::Entry(Arc::new(entry))).await
+    take_up_alone(desk, chain, report, |entry| Event::Entry(Arc::new(entry))).await.map(drop)
 }
 
 /// Takes up one report in an append of its own. It leaves the inbox last: whoever dies before that leaves
 /// it to the next, who finds the chain to have it and tells the accounts once more.
+/// False when it has to wait for an owner.
 async fn take_up_alone(
     desk: &Desk,
     mut chain: Chain<Facts>,
     report: &Signed<EffectReport>,
     told: fn(Entry) -> Event,
-) -> Result<(), RunError> {
+) -> Result<bool, RunError> {
     let shared = &desk.shared;
     let now = shared.pulse.now();
     let written = chain.write(|draft| take_up(desk, draft, report, now)).await?;
@@ -240,17 +241,19 @@ async fn take_up_alone(
         desk.standing.afterwards(shared, &chain).await?;
         shared.store.drop_effect(report).await?;
     }
-    Ok(())
+    Ok(written.made)
 }
 
-/// Takes up a report about a trajectory that nobody drives.
+/// Takes up a report about a trajectory that nobody drives. False when it answers a call that is open, which only an
+/// owner may close: it is to be driven, by a worker that has its tools.
 pub(crate) async fn take_up_unread(
     shared: &Arc<Shared>,
     report: &Signed<EffectReport>,
-) -> Result<(), RunError> {
+) -> Result<bool, RunError> {
     let store = Arc::clone(&shared.store);
     let chain = Chain::<Facts>::follow(store, report.doc().trajectory).await?;
-    let Some(mandate) = chain.view().mandate() else { return Ok(()) };
+    let Some(mandate) = chain.view().mandate() else { return Ok(true) };
+    let for_others = runner::lacking(shared, &chain).is_some();
     let claimed = (shared.pulse.lease(), NO_ATTEMPT, shared.in_force());
     let desk = Desk::new(Arc::clone(shared), claimed, chain.state(), mandate);
     // Whoever watches this worker watches other trajectories.
@@ -258,16 +261,16 @@ pub(crate) async fn take_up_unread(
         let (trajectory, kind) = (entry.payload().trajectory, entry.kind());
         Event::Note(format!("what was reported about {trajectory} is in its chain: `{kind}`"))
     };
-    take_up_alone(&desk, chain, report, told).await
+    Ok(take_up_alone(&desk, chain, report, told).await? || for_others)
 }
 
-/// Whether a report waits in the inbox that will end this doubt.
+/// Whether one of these reports from the inbox will end this doubt.
 pub(crate) async fn is_told(
     store: &Arc<dyn Store>,
     facts: &Facts,
-    (trajectory, opened): (TrajectoryId, &Opened),
+    mut reports: Vec<Signed<EffectReport>>,
+    opened: &Opened,
 ) -> Result<bool, RunError> {
-    let mut reports = store.effects(trajectory).await?;
     reports.retain(|it| it.doc().started == opened.started && !says_nothing(it.doc(), opened));
     let registry = facts.mandate().and_then(|mandate| mandate.registry.as_ref());
     let Some(registry) = registry.filter(|_| !reports.is_empty()) else { return Ok(false) };

@@ -321,6 +321,11 @@ impl RunError {
         matches!(self, Self::Chain(ChainError::Append(AppendError::Outdated { .. })))
     }
 
+    /// Whether the inbox holds a report that was not read before something was said of a doubt.
+    pub fn unread(&self) -> bool {
+        matches!(self, Self::Chain(ChainError::Append(AppendError::Unread { .. })))
+    }
+
     /// Whether the store failed, so that trying again later may help.
     pub fn transient(&self) -> bool {
         matches!(

@@ -3,6 +3,7 @@
 //! any worker that reads the chain knows the same.
 
 mod branch;
+mod held;
 mod restored;
 mod undo;
 mod world;
@@ -74,8 +75,8 @@ pub struct Facts {
     /// The tool that made each resource what it is.
     made_by: RedBlackTreeMapSync<ResourceRef, ToolName>,
     starts: QueueSync<UnixMs>,
-    /// How often in a row a step was held instead of refused.
-    held: RedBlackTreeMapSync<StepId, u64>,
+    /// Steps that were held instead of refused: how often in a row, and why the last time.
+    held: RedBlackTreeMapSync<StepId, (u64, Option<Reason>)>,
     broken: Option<Arc<(StepId, Failing)>>,
     cancelled: Option<Arc<str>>,
     fruitless: u64,
@@ -229,8 +230,7 @@ impl Follow for Facts {
                 self.failure(&failure.step, &failure.error, seen);
             }
             Body::Rejection(rejection) if rejection.retry_at.is_some() => {
-                let step = &rejection.proposal.step;
-                self.held.insert_mut(step.clone(), self.held(step) + 1);
+                self.hold(rejection);
             }
             Body::Rejection(rejection) => self.rejection(rejection),
             Body::Resolution(resolution) => {
@@ -360,11 +360,6 @@ impl Facts {
     /// Whether any value of it is sensitive.
     pub fn sensitive(&self) -> bool {
         self.sensitive
-    }
-
-    /// How often in a row a step was held instead of refused.
-    pub fn held(&self, step: &StepId) -> u64 {
-        self.held.get(step).copied().unwrap_or(0)
     }
 
     /// When calls were started, the newest last, as far as remembered.

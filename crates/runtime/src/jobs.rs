@@ -17,11 +17,12 @@ use gesta_core::json::Canon;
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::ParkedOn;
 use gesta_core::signed::{Signed, Tag};
-use gesta_core::state::Status;
+use gesta_core::state::{State, Status};
 use gesta_core::time::UnixMs;
 use gesta_core::writ::Writ;
 use gesta_store::{Chain, ChainError, Follow, Store, StoreError};
 
+use crate::cut;
 use crate::desk::COMPILER;
 use crate::effects;
 use crate::error::RunError;
@@ -263,7 +264,7 @@ pub struct Finding {
 }
 
 /// Resolves a doubt, signed by an operator. One that its executor has reported about by now is left to
-/// that report.
+/// that report: a report that arrives before the append is durable has it lose, and is read.
 pub async fn resolve(
     store: &Arc<dyn Store>,
     trajectory: TrajectoryId,
@@ -275,43 +276,64 @@ pub async fn resolve(
     let evidence = content(store, &in_clear(&finding.evidence)?).await?;
     let mut chain = Chain::<Facts>::follow(Arc::clone(store), trajectory).await?;
     let step = &finding.step;
-    // Its executor knows better than whoever looks from outside.
-    if let Some(Status::InDoubt { opened, .. }) = chain.state().step(step).map(|it| &it.status)
-        && effects::is_told(store, chain.view(), (trajectory, opened)).await?
-    {
-        return Err(RunError::Reported { trajectory, step: step.clone() });
+    loop {
+        let reports = store.effects(trajectory).await?;
+        let read: Vec<Digest> = reports.iter().map(Signed::digest).collect();
+        // Its executor knows better than whoever looks from outside.
+        if let Some(Status::InDoubt { opened, .. }) = chain.state().step(step).map(|it| &it.status)
+            && effects::is_told(store, chain.view(), reports, opened).await?
+        {
+            return Err(RunError::Reported { trajectory, step: step.clone() });
+        }
+        cut::here("before_resolve");
+        let written = chain
+            .write(|draft| {
+                let body = resolution(draft.state(), key, finding, &evidence, now)?;
+                draft.having_read(read.iter().copied());
+                draft.push(now, Author::Principal(by.clone()), body)?;
+                Ok::<_, RunError>(())
+            })
+            .await;
+        match written {
+            Err(error) if error.unread() => chain.refresh().await?,
+            written => return written?.entries.into_iter().next().ok_or(ChainError::Empty.into()),
+        }
     }
-    let written = chain
-        .write(|draft| {
-            let (doubt, dead_at) = match draft.state().step(step).map(|step| &step.status) {
-                Some(Status::InDoubt { entry, opened }) => (*entry, opened.dead_at),
-                Some(Status::Blocked { entry }) => (*entry, UnixMs(0)),
-                _ => return Err(RunError::NoDoubt { trajectory, step: step.clone() }),
-            };
-            let now = now.max(draft.state().at());
-            let denied = finding.verdict == ResolutionVerdict::DidNotHappen;
-            if denied && !finding.forced && now < dead_at {
-                return Err(RunError::TooEarly { step: step.clone(), dead_at_ms: dead_at.0 });
-            }
-            let statement = Signed::sign(
-                ResolutionStatement {
-                    at: now,
-                    doubt,
-                    evidence: evidence.clone(),
-                    forced: finding.forced,
-                    key: key.id(),
-                    source: ResolvedBy::Operator,
-                    type_: Tag::default(),
-                    verdict: finding.verdict.clone(),
-                },
-                key,
-            )?;
-            let body = Body::Resolution(Box::new(Resolution { statement, step: step.clone() }));
-            draft.push(now, Author::Principal(by.clone()), body)?;
-            Ok(())
-        })
-        .await?;
-    written.entries.into_iter().next().ok_or(ChainError::Empty.into())
+}
+
+/// An operator's answer to the doubt that a step is in.
+fn resolution(
+    state: &State,
+    key: &PrivateKey,
+    finding: &Finding,
+    evidence: &Content,
+    now: UnixMs,
+) -> Result<Body, RunError> {
+    let (trajectory, step) = (state.trajectory(), finding.step.clone());
+    let (doubt, dead_at) = match state.step(&step).map(|step| &step.status) {
+        Some(Status::InDoubt { entry, opened }) => (*entry, opened.dead_at),
+        Some(Status::Blocked { entry }) => (*entry, UnixMs(0)),
+        _ => return Err(RunError::NoDoubt { trajectory, step }),
+    };
+    let at = now.max(state.at());
+    let denied = finding.verdict == ResolutionVerdict::DidNotHappen;
+    if denied && !finding.forced && at < dead_at {
+        return Err(RunError::TooEarly { step, dead_at_ms: dead_at.0 });
+    }
+    let statement = Signed::sign(
+        ResolutionStatement {
+            at,
+            doubt,
+            evidence: evidence.clone(),
+            forced: finding.forced,
+            key: key.id(),
+            source: ResolvedBy::Operator,
+            type_: Tag::default(),
+            verdict: finding.verdict.clone(),
+        },
+        key,
+    )?;
+    Ok(Body::Resolution(Box::new(Resolution { statement, step })))
 }
 
 /// Lets a step go on although the world differs from what was recorded, or could not be checked; every

@@ -1,6 +1,7 @@
 //! Gesta's runtime: the path of a call, the jobs that make calls, the workers that drive jobs, and
 //! the drivers that reach the tools.
 
+mod alone;
 mod anchor;
 pub mod approvals;
 pub mod authority;

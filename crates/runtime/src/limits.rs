@@ -5,7 +5,8 @@
 //! share that nobody renews outlasts the last call that could have been made under it.
 //!
 //! A worker says with every heartbeat what its own settings allow, and learns what those of others do:
-//! the smallest binds all, also those whose settings name no limit.
+//! the smallest binds all, also those whose settings name no limit. Calls are counted where nothing limits
+//! them, too: those under way when a limit is heard of count towards it from then on.
 
 mod declared;
 mod windows;
@@ -35,15 +36,15 @@ const HOLDING: Duration = Duration::from_millis(300);
 struct Claim {
     /// The limit's name.
     scope: String,
-    /// The most calls at once.
-    limit: NonZeroU32,
+    /// The most calls at once, as this worker's own settings say.
+    own: Option<NonZeroU32>,
 }
 
 /// There is no place at present.
 pub(crate) struct Busy;
 
-/// A place for a call of this tool; none is needed where nothing limits it. To be had before the call
-/// is permitted, so that no permit expires in the queue.
+/// A place for a call of this tool. To be had before the call is permitted, so that no permit expires in
+/// the queue.
 pub(crate) fn slot(
     desk: &Desk,
     tool: Option<&Tool>,
@@ -62,20 +63,18 @@ fn claims(desk: &Desk, tool: Option<&Tool>) -> Vec<Claim> {
     if desk.shared.options.sabotage == Some(crate::Sabotage::IgnoreLimits) {
         return Vec::new();
     }
-    let limits = &desk.shared.limits;
-    let of_tool = tool.and_then(|tool| {
-        let limit = limits.binding(tool.manifest().concurrency, || declared::of_tool(tool.name()));
-        limit.map(|(scope, limit)| Claim { scope, limit })
+    let of_tool = tool.map(|tool| {
+        let (scope, own) = (declared::of_tool(tool.name()), tool.manifest().concurrency);
+        Claim { scope, own }
     });
-    let of_tenant = desk.state_at_claim.tenant().and_then(|tenant| {
+    let of_tenant = desk.state_at_claim.tenant().map(|tenant| {
         let own = desk.shared.options.tenant_calls.get(tenant).copied();
-        let limit = limits.binding(own, || declared::of_tenant(tenant));
-        limit.map(|(scope, limit)| Claim { scope, limit })
+        Claim { scope: declared::of_tenant(tenant), own }
     });
     of_tool.into_iter().chain(of_tenant).collect()
 }
 
-/// The limits that this worker has run into.
+/// What this worker's calls count towards.
 #[derive(Default)]
 pub(crate) struct Rations {
     scopes: Mutex<BTreeMap<String, Scope>>,
@@ -87,6 +86,7 @@ pub(crate) struct Rations {
 }
 
 struct Scope {
+    /// The most calls at once; 0 where nobody is known to limit them.
     limit: u32,
     /// How many calls may be under way,
     granted: u32,
@@ -114,7 +114,8 @@ struct Scope {
 /// made under it can act no more.
 pub(crate) struct Slot {
     limits: Arc<Rations>,
-    scopes: Vec<String>,
+    /// Each with whether it was limited when the place was taken.
+    scopes: Vec<(String, bool)>,
     acts_until: Option<Instant>,
 }
 
@@ -133,7 +134,8 @@ impl Slot {
     pub(crate) fn holds(&self) -> bool {
         let now = Instant::now();
         let scopes = self.limits.scopes();
-        self.scopes.iter().all(|name| scopes.get(name).is_some_and(|scope| now < scope.until))
+        let mut shares = self.scopes.iter().filter(|(_, limited)| *limited);
+        shares.all(|(name, _)| scopes.get(name).is_some_and(|scope| now < scope.until))
     }
 }
 
@@ -141,21 +143,25 @@ impl Slot {
 impl Slot {
     /// A place under a limit of which nothing is left.
     pub(crate) fn lapsed() -> Self {
-        Self { limits: Arc::default(), scopes: vec!["gone".to_owned()], acts_until: None }
+        Self { limits: Arc::default(), scopes: vec![("gone".to_owned(), true)], acts_until: None }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut scopes = self.limits.scopes();
-        for name in &self.scopes {
+        let mut limited = false;
+        for (name, _) in &self.scopes {
             let Some(scope) = scopes.get_mut(name) else { continue };
+            limited |= scope.limit > 0;
             match self.acts_until {
                 Some(until) => scope.abandoned.push(until),
                 None => scope.using = scope.using.saturating_sub(1),
             }
         }
-        self.limits.asked.notify_one();
+        if limited {
+            self.limits.asked.notify_one();
+        }
     }
 }
 
@@ -174,15 +180,16 @@ impl Rations {
         let now = Instant::now();
         let mut scopes = self.scopes();
         let mut free = true;
-        for Claim { scope, limit } in claims {
-            let scope = scopes.entry(scope.clone()).or_insert_with(|| Scope::new(now));
-            scope.limit = limit.get();
+        for Claim { scope: name, own } in claims {
+            let limit = self.binding(*own, name);
+            let scope = scopes.entry(name.clone()).or_insert_with(|| Scope::new(now));
+            scope.bind(limit);
             scope.forget(now);
             if scope.linger_ms < linger_ms {
                 scope.linger_ms = linger_ms;
                 scope.granted = scope.using;
             }
-            if scope.using >= scope.granted || now >= scope.until {
+            if scope.limit > 0 && (scope.using >= scope.granted || now >= scope.until) {
                 scope.waiting = (scope.waiting + 1).min(scope.limit);
                 free = false;
             }
@@ -191,14 +198,15 @@ impl Rations {
             self.asked.notify_one();
             return None;
         }
-        let names: Vec<String> = claims.iter().map(|claim| claim.scope.clone()).collect();
-        for name in &names {
+        let mut taken = Vec::with_capacity(claims.len());
+        for Claim { scope: name, .. } in claims {
             if let Some(scope) = scopes.get_mut(name) {
                 scope.using += 1;
                 scope.peak = scope.peak.max(scope.using);
+                taken.push((name.clone(), scope.limit > 0));
             }
         }
-        Some(Slot { limits: Arc::clone(self), scopes: names, acts_until: None })
+        Some(Slot { limits: Arc::clone(self), scopes: taken, acts_until: None })
     }
 
     /// What to ask the store now, and when to look again. Nothing new begins while it is asked.
@@ -206,7 +214,7 @@ impl Rations {
         let now = Instant::now();
         let mut asks = Vec::new();
         let mut next: Option<Instant> = None;
-        for (name, scope) in self.scopes().iter_mut() {
+        for (name, scope) in self.scopes().iter_mut().filter(|(_, scope)| scope.limit > 0) {
             scope.forget(now);
             if scope.settled() {
                 // Nothing is to be told until something leaves the window.
@@ -265,6 +273,15 @@ impl Rations {
 }
 
 impl Scope {
+    /// The limit is this from now on. What was granted under none counts for nothing.
+    fn bind(&mut self, limit: Option<NonZeroU32>) {
+        let limit = limit.map_or(0, NonZeroU32::get);
+        if self.limit == 0 && limit > 0 {
+            (self.granted, self.peak) = (0, self.using);
+        }
+        self.limit = limit;
+    }
+
     fn new(now: Instant) -> Self {
         Self {
             limit: 0,
@@ -319,7 +336,8 @@ pub(crate) async fn give_back(shared: &Shared) {
     windows::leave(shared).await;
     let idle: Vec<(String, u32)> = {
         let scopes = shared.limits.scopes();
-        let idle = scopes.iter().filter(|(_, it)| it.using == 0 && it.ahead.is_none());
+        let shares = |it: &Scope| it.limit > 0 && it.ahead.is_none();
+        let idle = scopes.iter().filter(|(_, it)| it.using == 0 && shares(it));
         idle.map(|(name, scope)| (name.clone(), scope.limit)).collect()
     };
     for (name, limit) in idle {

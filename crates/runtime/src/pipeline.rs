@@ -37,7 +37,7 @@ use crate::budgets::Hold;
 use crate::clock::millis;
 use crate::closing;
 use crate::cut;
-use crate::decide::{Decided, Outside, Taken, decide, decision, gather, rest_on};
+use crate::decide::{Basis, Decided, Taken, decide, decision, gathered, is_held, rest_on};
 use crate::desk::{Desk, Opened, approved_by, failing};
 use crate::effects;
 use crate::error::RunError;
@@ -68,6 +68,8 @@ pub(crate) enum Opening {
     Refused,
     /// The tool is busy. Nothing was added.
     Busy,
+    /// It is held, as it was before. Nothing was added.
+    Held,
 }
 
 /// A call whose `started` is on its way. Worth nothing until the append is durable.
@@ -228,13 +230,12 @@ impl Prepared {
     }
 }
 
-/// Steps 1 to 5. Adds `started`, `pending_approval` or `rejection` to the append. In a replay, what the
-/// decision rested on is on record.
+/// Steps 1 to 5. Adds `started`, `pending_approval` or `rejection` to the append.
 pub(crate) fn open(
     desk: &Desk,
     draft: &mut Draft<Facts>,
     ask: Ask,
-    recorded: Option<&Outside>,
+    basis: Basis<'_>,
     now: UnixMs,
 ) -> Result<Opening, RunError> {
     // 1. recall: `State::next` offers no start for a step that has a result.
@@ -242,10 +243,7 @@ pub(crate) fn open(
     let Ask { proposal, timeout_ms } = ask;
     let step = &proposal.step;
     let tool = desk.shared.catalogue.get(&proposal.tool);
-    let gathered = match recorded {
-        Some(recorded) => Some((recorded.clone(), Taken::default())),
-        None => gather(desk, draft, &proposal, tool, timeout_ms, now),
-    };
+    let gathered = gathered(desk, draft, &proposal, (tool, timeout_ms), basis, now);
     let Some((outside, Taken { slot, hold, pass })) = gathered else { return Ok(Opening::Busy) };
 
     // 3. decide: pure, signed, on this very head.
@@ -257,6 +255,9 @@ pub(crate) fn open(
         }
         _ => {
             let passes = passes.filter(|_| !outside.for_good);
+            if basis.is_new() && is_held(draft, step, &decision, passes) {
+                return Ok(Opening::Held);
+            }
             return refuse(desk, draft, proposal, decision, passes, now);
         }
     };
@@ -469,7 +470,7 @@ pub(crate) fn refuse(
     let receipt =
         closing::receipt(desk, draft, &proposal.step, None, Amounts::default(), result, now)?;
     let now = now.max(draft.state().at());
-    let held = draft.view().held(&proposal.step);
+    let held = draft.view().held(&proposal.step).map_or(0, |(times, _)| times);
     let retry_at = hold.map(|hold| quarantine::retry_at(hold, held, now));
     let decided_on = decision.doc().registry;
     let body = Rejection { decision, proposal, receipt, retry_at };

@@ -6,6 +6,8 @@
 mod children;
 mod claim;
 mod fetch;
+mod giving_up;
+mod held;
 mod inbox;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +18,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use gesta_core::body::{Check, Delivered, Proposal};
-use gesta_core::digest::EntryId;
-use gesta_core::document::{Certainty, EffectReport};
+use gesta_core::digest::{Digest, EntryId};
+use gesta_core::document::EffectReport;
 use gesta_core::entry::Entry;
 use gesta_core::ids::TrajectoryId;
 use gesta_core::signed::Signed;
@@ -28,12 +30,12 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+pub(crate) use self::claim::lacking;
 use crate::cut;
-use crate::desk::{Desk, Event, Shared, failing};
+use crate::desk::{Desk, Event, Shared};
 use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
-use crate::job::{OnCancel, Spec};
 use crate::pipeline::{self, Ended, How};
 use crate::probe::{self, Answer};
 use crate::quarantine;
@@ -63,6 +65,8 @@ pub enum Left {
     Ended,
     /// There is nothing to do until something arrives, or a time comes.
     Parked,
+    /// There is nothing to do until somebody lets go on what is held: nothing was added.
+    Held,
     /// The worker was told to stop.
     Stopped,
     /// Another worker has it, or may have it.
@@ -96,6 +100,8 @@ struct Runner {
     ended: Vec<Ended>,
     answers: Vec<Answer>,
     reports: Vec<Signed<EffectReport>>,
+    /// What the inbox held when it was last read, whoever signed it.
+    read: BTreeSet<Digest>,
     delivered: Vec<Delivered>,
     probed: BTreeMap<EntryId, u32>,
     probing: BTreeSet<EntryId>,
@@ -147,7 +153,7 @@ async fn attempt(
     }
     vouch::check(&shared, &chain).await?;
     let vouched = chain.state().head().map_or(0, |head| head.seq);
-    if let Some(tool) = claim::lacking(&shared, &chain) {
+    if let Some(tool) = lacking(&shared, &chain) {
         let note = format!("{trajectory} needs the tool `{tool}`, which this worker does not have");
         return Ok(leave(&shared, note));
     }
@@ -160,6 +166,13 @@ async fn attempt(
         return Ok(Left::Lost);
     }
     let in_force = shared.in_force();
+    if chain.view().all_held().next().is_some() {
+        let (held, unclaimed) = held::look(&shared, chain, (lease, vouched), &safe).await?;
+        if held {
+            return Ok(Left::Held);
+        }
+        chain = unclaimed;
+    }
     let attempt = claim::claim(&shared, &mut chain, in_force.environment).await?;
     for (step, tool, since) in chain.view().under_way() {
         let (step, tool) = (step.clone(), tool.clone());
@@ -171,29 +184,7 @@ async fn attempt(
     safe.into_iter().for_each(|safe| desk.take_safe(safe));
     let bell = Arc::new(Notify::new());
     shared.drivers().insert(trajectory, Arc::clone(&bell));
-    let runner = Runner {
-        desk,
-        chain,
-        tasks: JoinSet::new(),
-        running: BTreeMap::new(),
-        ended: Vec::new(),
-        answers: Vec::new(),
-        reports: Vec::new(),
-        delivered: Vec::new(),
-        probed: BTreeMap::new(),
-        probing: BTreeSet::new(),
-        findings: BTreeMap::new(),
-        looking: BTreeSet::new(),
-        blobs: Blobs::default(),
-        sealed: Sealed::default(),
-        lists: Lists::default(),
-        stop,
-        stretch: 0,
-        vouched,
-        bell,
-        rests: false,
-        turned_at: UnixMs(0),
-    };
+    let runner = Runner::new(desk, chain, stop, (vouched, bell));
     let left = Box::pin(runner.run()).await;
     shared.drivers().remove(&trajectory);
     left
@@ -207,6 +198,38 @@ fn leave(shared: &Shared, note: String) -> Left {
 }
 
 impl Runner {
+    fn new(
+        desk: Arc<Desk>,
+        chain: Chain<Facts>,
+        stop: watch::Receiver<bool>,
+        (vouched, bell): (u64, Arc<Notify>),
+    ) -> Self {
+        Self {
+            desk,
+            chain,
+            tasks: JoinSet::new(),
+            running: BTreeMap::new(),
+            ended: Vec::new(),
+            answers: Vec::new(),
+            reports: Vec::new(),
+            read: BTreeSet::new(),
+            delivered: Vec::new(),
+            probed: BTreeMap::new(),
+            probing: BTreeSet::new(),
+            findings: BTreeMap::new(),
+            looking: BTreeSet::new(),
+            blobs: Blobs::default(),
+            sealed: Sealed::default(),
+            lists: Lists::default(),
+            stop,
+            stretch: 0,
+            vouched,
+            bell,
+            rests: false,
+            turned_at: UnixMs(0),
+        }
+    }
+
     /// Drives, and whatever ends it: calls under way are not dropped with it, but reported.
     async fn run(mut self) -> Result<Left, RunError> {
         match self.go_on().await {
@@ -262,6 +285,11 @@ impl Runner {
                 worker::read_registry(&self.desk.shared, registry).await?;
                 return Ok(None);
             }
+            // A probe has found something, and the executor has reported meanwhile.
+            Err(error) if error.unread() => {
+                self.hear().await?;
+                return Ok(None);
+            }
             // Others were faster. What they have added is looked at before anything follows it.
             Err(RunError::Overtaken) => return Ok(None),
             made => made?,
@@ -289,40 +317,13 @@ impl Runner {
         self.wait(&made).await
     }
 
-    /// Whether the step's call is to be given up at once when the job is cancelled.
-    fn stops(&self, proposal: &Proposal) -> bool {
-        if self.chain.view().undo(&proposal.step).is_some() {
-            return false;
-        }
-        let spec = self.chain.view().spec(&proposal.step.node()).and_then(Result::ok);
-        let call = spec.as_deref().and_then(Spec::call);
-        call.is_some_and(|call| call.on_cancel == OnCancel::Stop)
-    }
-
-    /// Gives up what a cancelled job does not wait for.
-    fn stop_cancelled(&mut self) {
-        if self.chain.view().cancelled().is_none() {
-            return;
-        }
-        let stopping: Vec<EntryId> =
-            self.running.iter().filter(|(_, call)| call.stops).map(|(id, _)| *id).collect();
-        for started in stopping {
-            if let Some(running) = self.running.remove(&started) {
-                running.task.abort();
-                self.give_up(started, running.proposal, "stopped", "the job was cancelled");
-            }
-        }
-    }
-
     /// One append, and what follows from it.
     async fn turn(&mut self) -> Result<Made, RunError> {
         let desk = Arc::clone(&self.desk);
         desk.lineage.look(self.chain.view(), &*desk.shared.store).await?;
         self.vouch_for_others().await?;
         let running: BTreeSet<EntryId> = self.running.keys().copied().collect();
-        let given_up = self.probed.iter().filter(|(_, times)| **times >= PROBES_MOST);
-        let given_up = given_up.map(|(doubt, _)| *doubt);
-        let probed: BTreeSet<EntryId> = given_up.chain(self.probing.iter().copied()).collect();
+        let probed = self.not_to_be_probed();
         let turn = Turn {
             desk: &desk,
             now: desk.shared.pulse.now(),
@@ -336,6 +337,7 @@ impl Runner {
             looking: &self.looking,
             may_open: !*self.stop.borrow() && !desk.outdated() && desk.shared.may_sign().is_ok(),
             may_rest: self.rests,
+            trial: false,
             recorded: None,
             blobs: &self.blobs,
             sealed: &self.sealed,
@@ -346,11 +348,13 @@ impl Runner {
         // What a worker signs after its key was revoked would never count, and nobody would go on from it:
         // so what is settled depends on what is known of the registry, like what is begun.
         let known = desk.shared.registry_head().filter(|_| settles);
+        let read = Some(&self.read).filter(|_| !self.answers.is_empty());
         let written = self
             .chain
             .write(|draft| {
                 known.into_iter().for_each(|(registry, head)| draft.under(registry, head));
                 draft.warn_at(&desk.shared.options.warn_at);
+                draft.having_read(read.into_iter().flatten().copied());
                 let head = draft.state().head();
                 if head.is_some_and(|head| head.seq > vouched) || desk.shared.disowned().is_some() {
                     return Err(RunError::Overtaken);
@@ -371,9 +375,7 @@ impl Runner {
         for entry in written.entries {
             desk.shared.tell(|| Event::Entry(Arc::new(entry)));
         }
-        self.ended.clear();
-        self.answers.clear();
-        self.delivered.clear();
+        self.settled();
         let mut made = written.made;
         self.lists.settled(&made.settled);
         #[cfg(feature = "sabotage")]
@@ -384,6 +386,19 @@ impl Runner {
         self.look(&mut made);
         self.drop_taken(&made).await;
         Ok(made)
+    }
+
+    /// Doubts that a probe is looking into, or has looked into too often.
+    fn not_to_be_probed(&self) -> BTreeSet<EntryId> {
+        let given_up = self.probed.iter().filter(|(_, times)| **times >= PROBES_MOST);
+        given_up.map(|(doubt, _)| *doubt).chain(self.probing.iter().copied()).collect()
+    }
+
+    /// The chain has it all.
+    fn settled(&mut self) {
+        self.ended.clear();
+        self.answers.clear();
+        self.delivered.clear();
     }
 
     /// Looks who signed what others have added since.
@@ -539,28 +554,6 @@ impl Runner {
                 self.died(error.id());
             }
         }
-    }
-
-    /// A driver panicked: what it did is unknown.
-    fn died(&mut self, task: tokio::task::Id) {
-        self.probing.clear();
-        self.looking.clear();
-        let started = self.running.iter().find(|(_, running)| running.task.id() == task);
-        let Some(started) = started.map(|(started, _)| *started) else { return };
-        if let Some(Running { proposal, .. }) = self.running.remove(&started) {
-            self.driver_died(started, proposal);
-        }
-    }
-
-    fn driver_died(&mut self, started: EntryId, proposal: Proposal) {
-        self.give_up(started, proposal, "driver_died", "the tool's driver died in the call");
-    }
-
-    /// A call is over without anyone knowing how.
-    fn give_up(&mut self, started: EntryId, proposal: Proposal, code: &str, why: &str) {
-        let how = How::failed(Certainty::Unknown, failing(code, why));
-        let (step, at) = (proposal.step.clone(), self.desk.shared.pulse.now());
-        self.ended.push(Ended { step, started, proposal, at, how });
     }
 }
 

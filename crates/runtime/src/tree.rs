@@ -101,7 +101,11 @@ impl Worker {
                     let first = id == root && !left_at.contains_key(&root);
                     let moved = left_at.get(&id).is_none_or(|head| *head != Some(row.head));
                     let works = has_work(&row.summary, self.now()) && moved;
-                    if held.contains(&id) || !(first || works) {
+                    if held.contains(&id) {
+                        continue;
+                    }
+                    let reported = self.shared.unread.for_owners().remove(&id);
+                    if !(first || works || reported) {
                         continue;
                     }
                     left_at.insert(id, None);

@@ -80,6 +80,9 @@ pub(crate) struct Turn<'a> {
     pub(crate) may_open: bool,
     /// Whether it is to be said when there is nothing to do.
     pub(crate) may_rest: bool,
+    /// Whether it is only to be seen if there is anything to do: what is held is decided on before the world is
+    /// looked at.
+    pub(crate) trial: bool,
     /// What the decision rested on, in a replay.
     pub(crate) recorded: Option<&'a Outside>,
     pub(crate) blobs: &'a Blobs,
@@ -123,13 +126,13 @@ impl Turn<'_> {
             let ended = closing::telling(self.desk, draft, ended, self.now);
             pipeline::settle(self.desk, draft, &ended, None, self.now)?;
         }
-        for answer in self.answers {
-            probe::conclude(self.desk, draft, answer, self.now)?;
-        }
         for report in self.reports {
             if effects::take_up(self.desk, draft, report, self.now)? {
                 made.taken.push(report.digest());
             }
+        }
+        for answer in self.answers {
+            probe::conclude(self.desk, draft, answer, self.now)?;
         }
         self.note_delivered(draft)?;
         self.checkpoint(draft)?;
@@ -327,7 +330,8 @@ impl Turn<'_> {
             // The steps below a fan-out are begun by their node.
             return self.work(draft, &step.node(), made);
         }
-        if !self.confirm(draft, step, &spec, made)? {
+        let held = self.trial && draft.view().all_held().any(|held| held.node() == *step);
+        if !held && !self.confirm(draft, step, &spec, made)? {
             return Ok(());
         }
         let fresh = draft.view().asked(step).is_none();
@@ -414,9 +418,9 @@ impl Turn<'_> {
     ) -> Result<(), RunError> {
         let step = proposal.step.clone();
         let ask = Ask { proposal, timeout_ms };
-        match pipeline::open(self.desk, draft, ask, self.recorded, self.now) {
+        match pipeline::open(self.desk, draft, ask, self.basis(), self.now) {
             Ok(Opening::Started(prepared)) => made.prepared.push(*prepared),
-            Ok(Opening::Refused) => {}
+            Ok(Opening::Refused | Opening::Held) => {}
             Ok(Opening::Busy) => made.busy = true,
             Err(RunError::Chain(ChainError::Admit(error)))
                 if !matches!(*error, AdmitError::Rehearsed) =>

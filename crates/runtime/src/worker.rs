@@ -1,11 +1,12 @@
 //! A worker: one lease, one heartbeat, any number of trajectories at once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use gesta_core::document::Environment;
+use gesta_core::entry::Head;
 use gesta_core::ids::{TrajectoryId, WorkerId};
 use gesta_core::keys::PrivateKey;
 use gesta_core::projection::Summary;
@@ -16,6 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::alone;
 use crate::anchor::{self, Anchor};
 use crate::budgets::{self, Budgets};
 use crate::clock::Pulse;
@@ -33,17 +35,13 @@ use crate::sealing::{self, Sealer};
 use crate::signer::Signer;
 use crate::spool::Spool;
 use crate::tools::Catalogue;
-use crate::unread;
+use crate::unread::{self, Unread};
 use crate::vault::Vault;
 
 /// How often to ask for work, where it is usually heard of.
 const HEARD_LOOK_MS: u64 = 500;
 /// How often to read the registry, where it is usually heard of.
 const HEARD_REGISTRY: Duration = Duration::from_secs(2);
-/// How long a trajectory is left alone that could not be driven, or had nothing to do although it
-/// looked so: this, doubled up to a few minutes.
-const LEAVE_FIRST: Duration = Duration::from_secs(1);
-const LEAVE_MOST: Duration = Duration::from_secs(300);
 
 /// What a worker is made of.
 pub struct Setup {
@@ -93,9 +91,6 @@ struct Hands {
     driven: JoinSet<(TrajectoryId, Result<Left, RunError>)>,
     /// What is driven.
     held: BTreeSet<TrajectoryId>,
-    /// What could not be driven, or had nothing to do although it looked so: until when it is kept, and
-    /// for how long that is.
-    left_alone: BTreeMap<TrajectoryId, (Instant, Duration)>,
     /// What is to be given back.
     unreleased: BTreeSet<TrajectoryId>,
 }
@@ -149,6 +144,8 @@ impl Worker {
             limits: Arc::new(rations),
             work: Notify::new(),
             drivers: Mutex::default(),
+            alone: Mutex::default(),
+            unread: Unread::default(),
             hearing: listening.hearing(),
             registry: RwLock::new(state),
             published,
@@ -193,19 +190,20 @@ impl Worker {
         let shared = &self.shared;
         let mut hands = Hands::default();
         let mut unanswered = false;
-        let mut distrusted = false;
+        let (mut distrusted, mut polled) = (false, false);
         loop {
             let stopping = self.is_fit().map(|()| *stop.borrow())?;
             if stopping && hands.driven.is_empty() {
                 return self.retire().await;
             }
-            let due = due(&mut hands.left_alone, &hands.held);
+            alone::look(shared, polled && !shared.hearing.all()).await;
+            let due = shared.alone().due(&hands.held);
             hands.unreleased.extend(due);
             hands.unreleased = self.release_all(std::mem::take(&mut hands.unreleased)).await;
             let free = shared.options.jobs.saturating_sub(hands.driven.len());
             if unanswered {
-                let keep: Vec<_> =
-                    hands.held.iter().chain(hands.left_alone.keys()).copied().collect();
+                let mut keep = shared.alone().all();
+                keep.extend(&hands.held);
                 unanswered = shared.store.release_others(&shared.worker, &keep).await.is_err();
             }
             let alive = shared.pulse.held(shared.pulse.lease());
@@ -227,13 +225,14 @@ impl Worker {
                 return self.retire().await;
             }
             let poll = shared.look_after(HEARD_LOOK_MS);
+            polled = false;
             tokio::select! {
                 biased;
                 Some(done) = hands.driven.join_next(), if !hands.driven.is_empty() => {
                     match done {
                         Ok((trajectory, left)) => {
                             hands.held.remove(&trajectory);
-                            if self.done(trajectory, &left, &mut hands.left_alone).await {
+                            if self.done(trajectory, &left).await {
                                 hands.unreleased.insert(trajectory);
                             }
                         }
@@ -242,7 +241,7 @@ impl Worker {
                 }
                 _ = stop.changed() => {}
                 () = shared.work.notified(), if free > 0 => {}
-                () = tokio::time::sleep(poll) => {}
+                () = tokio::time::sleep(poll) => polled = true,
             }
         }
     }
@@ -261,7 +260,24 @@ impl Worker {
             }
             return Ok(claimed);
         }
-        store.claim(worker, max).await
+        let mut claimed = self.claim_reported(max).await?;
+        if claimed.len() < max {
+            claimed.extend(store.claim(worker, max - claimed.len()).await?);
+        }
+        Ok(claimed)
+    }
+
+    /// Takes what has a report in the inbox that only an owner takes up, by name: whether there is anything else to do
+    /// or not, unless another live worker has it.
+    async fn claim_reported(&self, max: usize) -> Result<Vec<TrajectoryId>, StoreError> {
+        let reported = std::mem::take(&mut *self.shared.unread.for_owners());
+        let mut claimed = Vec::new();
+        for trajectory in reported.into_iter().take(max) {
+            if self.shared.store.claim_one(&self.shared.worker, trajectory).await? {
+                claimed.push(trajectory);
+            }
+        }
+        Ok(claimed)
     }
 
     /// Begins to drive what was claimed.
@@ -294,6 +310,11 @@ impl Worker {
             self.shared.tell(|| Event::Note(note));
         }
         trusted.is_err()
+    }
+
+    /// Whether a report about a trajectory has arrived since that only whoever drives it takes up.
+    pub fn is_reported(&self, trajectory: TrajectoryId) -> bool {
+        self.shared.unread.for_owners().contains(&trajectory)
     }
 
     /// Drives one trajectory until it has ended or can go no further for the time being.
@@ -356,35 +377,31 @@ impl Worker {
     /// A trajectory was driven as far as it goes. One that still looks as if there were something to
     /// do is left alone for a while, claimed, so that nobody turns in circles. True when it is to be
     /// given back now.
-    async fn done(
-        &self,
-        trajectory: TrajectoryId,
-        left: &Result<Left, RunError>,
-        left_alone: &mut BTreeMap<TrajectoryId, (Instant, Duration)>,
-    ) -> bool {
-        let circling = match left {
-            Ok(Left::Parked) => self.looks_busy(trajectory).await,
-            Ok(Left::Ended | Left::Stopped | Left::Lost | Left::Outdated) => false,
+    async fn done(&self, trajectory: TrajectoryId, left: &Result<Left, RunError>) -> bool {
+        let row = match left {
+            Ok(Left::Parked | Left::Held) => self.looks_busy(trajectory).await,
+            Ok(Left::Ended | Left::Stopped | Left::Lost | Left::Outdated) => None,
             Err(error) => {
                 tracing::error!(%trajectory, %error, "a trajectory cannot be driven");
                 self.shared.tell(|| Event::Note(format!("{trajectory} cannot be driven: {error}")));
-                true
+                Some(None)
             }
         };
-        if circling {
-            let before = left_alone.get(&trajectory).map(|(_, pause)| *pause);
-            let pause = before.map_or(LEAVE_FIRST, |pause| (pause * 2).min(LEAVE_MOST));
-            left_alone.insert(trajectory, (Instant::now() + pause, pause));
-        } else {
-            left_alone.remove(&trajectory);
+        let mut alone = self.shared.alone();
+        match row {
+            Some(head) => alone.leave(trajectory, head, *left == Ok(Left::Held)),
+            None => alone.forget(trajectory),
         }
-        !circling
+        row.is_none()
     }
 
-    async fn looks_busy(&self, trajectory: TrajectoryId) -> bool {
+    /// Where it stands, if it looks as if there were something to do.
+    async fn looks_busy(&self, trajectory: TrajectoryId) -> Option<Option<Head>> {
         match self.shared.store.trajectory(trajectory).await {
-            Ok(Some(row)) => has_work(&row.summary, self.shared.pulse.now()),
-            _ => false,
+            Ok(Some(row)) => {
+                has_work(&row.summary, self.shared.pulse.now()).then_some(Some(row.head))
+            }
+            _ => None,
         }
     }
 
@@ -420,22 +437,6 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.beside.iter().for_each(JoinHandle::abort);
     }
-}
-
-/// What was left alone for long enough. It stays in the list, so that the next pause is longer; what is
-/// driven again meanwhile is not to be given back.
-fn due(
-    left_alone: &mut BTreeMap<TrajectoryId, (Instant, Duration)>,
-    held: &BTreeSet<TrajectoryId>,
-) -> Vec<TrajectoryId> {
-    let now = Instant::now();
-    let mut due = Vec::new();
-    let over = left_alone.iter_mut().filter(|(id, (until, _))| *until <= now && !held.contains(id));
-    for (trajectory, (until, _)) in over {
-        *until = now + LEAVE_MOST * 2;
-        due.push(*trajectory);
-    }
-    due
 }
 
 /// Whether a worker has something to do now.
@@ -504,7 +505,11 @@ async fn hear(
             News::Changed(trajectory) if registry == Some(trajectory) => registry_read.notify_one(),
             News::Changed(trajectory) => match shared.drivers().get(&trajectory) {
                 Some(driver) => driver.notify_one(),
-                None => shared.work.notify_one(),
+                None => {
+                    shared.alone().stir(&trajectory);
+                    shared.unread.rung.notify_one();
+                    shared.work.notify_one();
+                }
             },
             News::Missed => {
                 shared.drivers().values().for_each(|driver| driver.notify_one());
@@ -573,6 +578,8 @@ pub(crate) async fn read_registry(
         *shared.in_force.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
     }
     *shared.registry.write().unwrap_or_else(PoisonError::into_inner) = state;
+    // What was held may go on.
+    shared.work.notify_one();
     Ok(())
 }
 

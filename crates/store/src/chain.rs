@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
 
-use gesta_core::digest::EntryId;
+use gesta_core::digest::{Digest, EntryId};
 use gesta_core::entry::{Author, Body, Entry, EntryError, Head, Payload};
 use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::Admitted;
@@ -168,6 +168,11 @@ impl<F: Follow> Draft<F> {
     /// Makes the append depend on the head of a registry: see [`Admission::under`].
     pub fn under(&mut self, registry: TrajectoryId, head: Head) {
         self.admission.under(registry, head);
+    }
+
+    /// Names reports in the inbox that were read: see [`Admission::having_read`].
+    pub fn having_read(&mut self, reports: impl IntoIterator<Item = Digest>) {
+        self.admission.having_read(reports);
     }
 
     /// Tells when the trajectory comes to a threshold of its own budget: see [`Admission::warn_at`].

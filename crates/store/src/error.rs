@@ -114,6 +114,12 @@ pub enum AppendError {
         /// The registry.
         registry: TrajectoryId,
     },
+    /// The effects inbox holds a report that was not read before this was said. Read it.
+    #[error("an executor has reported something about {trajectory} in the meantime")]
+    Unread {
+        /// The trajectory.
+        trajectory: TrajectoryId,
+    },
     /// Certainly not written.
     #[error("not appended: {0}")]
     Refused(StoreError),
@@ -145,11 +151,15 @@ impl AppendError {
         (admitted.expected() == Some(head)).then(|| Err(Self::Refused(error())))
     }
 
-    /// Why an append lost where this head was found: its own trajectory has moved, or the registry.
-    pub(crate) fn lost(admitted: &Admitted, head: Option<Head>) -> Self {
+    /// Why an append lost where this head was found: its own trajectory has moved, or the inbox holds something
+    /// `unread`, or the registry has moved.
+    pub(crate) fn lost(admitted: &Admitted, head: Option<Head>, unread: bool) -> Self {
+        let trajectory = admitted.trajectory();
         match admitted.under() {
-            Some((registry, _)) if admitted.expected() == head => Self::Outdated { registry },
-            _ => Self::Conflict { head },
+            _ if admitted.expected() != head => Self::Conflict { head },
+            _ if unread => Self::Unread { trajectory },
+            Some((registry, _)) => Self::Outdated { registry },
+            None => Self::Conflict { head },
         }
     }
 }

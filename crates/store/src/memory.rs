@@ -474,9 +474,13 @@ impl Tables {
         let stands = admitted.under().is_none_or(|(other, head)| {
             self.trajectories.get(&other).is_some_and(|other| other.head == head)
         });
+        let unread = admitted.read().is_some_and(|read| {
+            let mut there = self.effects.keys();
+            there.any(|(of, _, report)| *of == admitted.trajectory() && !read.contains(report))
+        });
         let Some(chain) = self.trajectories.get_mut(&admitted.trajectory()) else {
-            if admitted.expected().is_some() || !stands {
-                return Err(AppendError::lost(admitted, None));
+            if admitted.expected().is_some() || !stands || unread {
+                return Err(AppendError::lost(admitted, None, unread));
             }
             self.trajectories.insert(admitted.trajectory(), Chain::begin(admitted));
             admitted.notices().iter().for_each(|notice| self.outbox.put(notice));
@@ -491,7 +495,7 @@ impl Tables {
         {
             return answer;
         }
-        if stands && fenced && admitted.expected() == Some(chain.head) {
+        if stands && !unread && fenced && admitted.expected() == Some(chain.head) {
             chain.extend(admitted);
             admitted.notices().iter().for_each(|notice| self.outbox.put(notice));
             return Ok(admitted.head());
@@ -503,7 +507,7 @@ impl Tables {
             Fence::Attempt(mine) if chain.summary.attempt > mine => {
                 Err(AppendError::FenceLost { attempt: chain.summary.attempt })
             }
-            _ => Err(AppendError::lost(admitted, Some(chain.head))),
+            _ => Err(AppendError::lost(admitted, Some(chain.head), unread)),
         }
     }
 

@@ -30,6 +30,7 @@ macro_rules! conformance {
             an_append_to_nothing_conflicts,
             an_older_attempt_loses_its_fence,
             what_was_decided_under_another_registry_is_outdated,
+            nobody_answers_a_doubt_over_an_unread_report,
             a_resent_append_counts_once,
             an_append_is_whole_or_absent,
             one_racer_wins_each_place,

@@ -18,6 +18,9 @@ steps:
   - { id: second, tool: pay, needs: [first] }
 ";
 
+/// What a process says with `-v` when it has looked at a job that is held, in vain.
+pub(crate) const IN_VAIN: &str = "nothing else is to be done";
+
 fn scene() -> World {
     let world = World::with_tools(TOOLS);
     world.write("job.yaml", JOB);
@@ -86,6 +89,57 @@ fn a_frozen_tool_stops_between_two_steps_and_goes_on_when_thawed() {
     assert!(held["retry_at"].is_u64(), "{held}");
     let last = world.bodies(&id, "started");
     assert_eq!(last.len(), 2);
+}
+
+/// A job that is held is looked at from time to time, by `run` and by workers, and its chain does not grow meanwhile. It
+/// goes on as soon as it is let, and is cancelled as soon as that is asked for.
+#[test]
+fn what_is_held_adds_nothing_to_its_chain() {
+    let one = "job: one\nsteps:\n  - { id: it, tool: pay }\n";
+    let fan = "job: fan\nparallel: 1\nsteps:\n  - { id: all, each: '${[1, 2]}', tool: pay }\n";
+    for (job, calls, command) in
+        [(one, 1, "run"), (fan, 2, "run"), (one, 1, "worker"), (fan, 2, "worker")]
+    {
+        let world = World::with_tools(TOOLS);
+        world.write("job.yaml", job);
+        world.gesta(&["freeze", "tool", "pay"]).ok();
+        let mut holding = match command {
+            "run" => world.start(&["-v", "run", "job.yaml"]),
+            _ => {
+                world.gesta(&["submit", "job.yaml"]).ok();
+                world.start(&["-v", "worker"])
+            }
+        };
+        holding.says(IN_VAIN);
+        let id = world.job();
+        let before = world.kinds(&id);
+        holding.says_times(IN_VAIN, 3);
+        assert_eq!(world.kinds(&id), before, "{command}");
+        assert_eq!(world.bodies(&id, "rejection").len(), calls, "{before:?}");
+        assert_eq!(world.bodies(&id, "attempt").len(), 1, "{before:?}");
+        world.gesta(&["unfreeze", "tool", "pay"]).ok();
+        let done = |world: &World| world.kinds(&id).last().is_some_and(|kind| kind == "completed");
+        holding.says(if command == "run" { "completed" } else { ": completed" });
+        assert!(done(&world) && paid(&world) == calls, "{:?}", world.kinds(&id));
+        assert_eq!(world.bodies(&id, "attempt").len(), 2, "{:?}", world.kinds(&id));
+        world.gesta(&["verify"]).ok();
+        world.gesta(&["replay", &id]).ok();
+    }
+}
+
+#[test]
+fn what_is_held_can_be_cancelled() {
+    let world = World::with_tools(TOOLS);
+    world.write("job.yaml", "job: one\nsteps:\n  - { id: it, tool: pay }\n");
+    world.gesta(&["freeze", "tool", "pay"]).ok();
+    let id = world.gesta(&["submit", "job.yaml"]).ok().trim().to_owned();
+    let mut worker = world.start(&["-v", "worker"]);
+    worker.says_times(IN_VAIN, 4);
+    let asked = std::time::Instant::now();
+    world.gesta(&["cancel", &id]).ok();
+    worker.says(": cancelled");
+    // The next look would have been eight seconds after the last.
+    assert!(asked.elapsed() < std::time::Duration::from_secs(6), "{:?}", asked.elapsed());
 }
 
 #[cfg(feature = "postgres")]

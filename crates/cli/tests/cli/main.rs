@@ -40,6 +40,7 @@ mod jobs;
 mod keys;
 mod log;
 mod mcp;
+mod mcp_suite;
 mod misbehaving;
 mod payments;
 mod policy;

@@ -12,7 +12,7 @@ use crate::world::World;
 /// Longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn servers() -> PathBuf {
+pub(crate) fn servers() -> PathBuf {
     let installed = std::env::var_os("GESTA_TEST_MCP");
     assert!(installed.is_some(), "run `cargo xtask test`, or `cargo xtask servers -- cargo test`");
     installed.unwrap().into()

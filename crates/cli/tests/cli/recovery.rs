@@ -1,5 +1,7 @@
 //! Calls that were under way when their worker was killed: doubts, resolutions, keys, probes.
 
+use std::time::{Duration, Instant};
+
 use gesta_core::amounts::Amounts;
 use gesta_core::content::Content;
 use gesta_core::document::{CallResult, EffectReport, Settlement};
@@ -8,6 +10,10 @@ use gesta_core::keys::PrivateKey;
 use gesta_core::signed::{Signed, Tag};
 use gesta_core::time::UnixMs;
 use gesta_core::world::Delta;
+use gesta_store::Store as _;
+use gesta_store::sqlite::{Options, SqliteStore};
+#[cfg(feature = "cuts")]
+use rustix::process::Signal;
 
 use crate::world::World;
 
@@ -114,8 +120,8 @@ fn what_did_not_happen_is_done_again_and_what_nobody_knows_fails() {
     assert_eq!(world.files("marks"), 1);
 }
 
-/// What its worker saw, as it is spooled where the store cannot be reached: signed by the executor.
-pub(crate) fn spooled(world: &World, id: &str) {
+/// What its worker saw, signed by the executor.
+fn seen(world: &World, id: &str) -> Signed<EffectReport> {
     let lines = world.gesta(&["log", id, "--json"]).json_lines();
     let started = lines.iter().find(|line| line["entry"]["kind"] == "started").unwrap();
     let key = PrivateKey::from_pem(&world.read("keys/worker.pem")).unwrap();
@@ -132,7 +138,12 @@ pub(crate) fn spooled(world: &World, id: &str) {
         trajectory: id.parse().unwrap(),
         type_: Tag::default(),
     };
-    let report = Signed::sign(report, &key).unwrap();
+    Signed::sign(report, &key).unwrap()
+}
+
+/// The same, as it is spooled where the store cannot be reached.
+pub(crate) fn spooled(world: &World, id: &str) {
+    let report = seen(world, id);
     std::fs::create_dir_all(world.path("gesta.db.spool")).unwrap();
     let name = format!("gesta.db.spool/{}.json", report.digest());
     world.write(&name, &String::from_utf8(to_canonical(&report).unwrap()).unwrap());
@@ -171,6 +182,34 @@ fn what_was_spooled_is_a_late_effect_once_its_job_has_ended() {
     world.gesta(&["replay", &id]).ok();
 }
 
+/// A report about a call that may still land, before it may be sent again, is taken up as soon as it is there: nobody
+/// waits until the call can land no more. By a worker, and by whoever resumes the job.
+#[test]
+fn a_report_about_a_call_that_may_still_land_is_taken_up_at_once() {
+    for command in ["worker", "resume"] {
+        let (world, id) = killed(&hanging("keyed", "100s"));
+        let mut other = match command {
+            "worker" => world.start(&["worker"]),
+            _ => world.start(&["resume", &id]),
+        };
+        // It has taken over, and leaves the call alone for as long as it may land.
+        other.says("attempt 2");
+        let begun = Instant::now();
+        while world.gesta(&["jobs", "--json"]).json_lines()[0]["status"] != "parked" {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", other.told);
+        }
+        let store = SqliteStore::open(world.path("gesta.db"), Options::default()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(store.put_effect(&seen(&world, &id))).unwrap();
+        other.says("completed");
+        let told = &world.bodies(&id, "resolution")[0]["statement"]["doc"];
+        assert_eq!(told["source"], "inbox", "{told}");
+        assert_eq!(world.files("marks"), 1, "it is not sent again");
+        world.gesta(&["verify", &id]).ok();
+        world.gesta(&["replay", &id]).ok();
+    }
+}
+
 /// The same while somebody is awaited who knows: the report ends the doubt, and the job goes on.
 #[test]
 fn what_was_spooled_ends_a_doubt() {
@@ -197,6 +236,48 @@ fn what_was_spooled_is_believed_before_an_operator() {
     assert_eq!((&resumed["status"], &resumed["answer"]), (&"completed".into(), &1.into()));
     assert_eq!(world.files("marks"), 1, "it is not sent again");
     world.gesta(&["verify", &id]).ok();
+}
+
+/// The same where the report arrives while the operator's word is on its way, after it was looked for: what they say is
+/// not recorded. A report that nobody signed who may is no answer, and holds nobody up.
+#[cfg(feature = "cuts")]
+#[test]
+fn a_report_is_believed_before_an_operator_whose_word_is_on_its_way() {
+    let resolve = |forged: bool| {
+        let (world, id) = killed(&hanging("never", "50s"));
+        world.gesta(&["resume", &id]).expect(12);
+        let argv = ["resolve", &id, "--did-not-happen", "--force"];
+        let mut word = world.start_with(&argv, &[("GESTA_CUT", "before_resolve:stop")]);
+        word.stands_still();
+        let report = seen(&world, &id);
+        let stranger = PrivateKey::from_seed(&[9; 32]);
+        let report = if forged {
+            let doc = EffectReport { key: stranger.id(), ..report.doc().clone() };
+            Signed::sign(doc, &stranger).unwrap()
+        } else {
+            report
+        };
+        let store = SqliteStore::open(world.path("gesta.db"), Options::default()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(store.put_effect(&report)).unwrap();
+        drop(store);
+        word.signal(Signal::CONT);
+        let (status, told) = word.ends();
+        (status.code(), told, world, id)
+    };
+
+    let (code, told, world, id) = resolve(false);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("the executor has reported"), "{told}");
+    assert_eq!(world.kinds(&id).last().unwrap(), "in_doubt", "nothing was recorded");
+    let resumed = world.gesta(&["resume", &id, "--json"]).json();
+    assert_eq!((&resumed["status"], &resumed["answer"]), (&"completed".into(), &1.into()));
+    assert_eq!(world.files("marks"), 1, "it is not sent again");
+    world.gesta(&["verify", &id]).ok();
+
+    let (code, told, world, id) = resolve(true);
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(world.kinds(&id).last().unwrap(), "resolution");
 }
 
 /// The example's payment, killed after the money has left and before anybody knows.

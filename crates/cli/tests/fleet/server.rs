@@ -35,6 +35,11 @@ impl Database {
         format!("{server}/{}", self.name)
     }
 
+    /// Runs one statement; the first column of the first row, if there is one.
+    pub(crate) fn ask(&self, sql: &str) -> Option<String> {
+        ask(&self.url(), sql).unwrap()
+    }
+
     /// How many transactions it has seen, once everybody who asked it has gone.
     pub(crate) fn transactions(&self) -> u64 {
         let name = &self.name;

@@ -120,6 +120,55 @@ fn the_smallest_limit_holds_where_files_disagree_on_postgres() {
     the_smallest_limit_holds(Some(&database.url()));
 }
 
+/// What a worker without a limit has under way when it hears of one counts towards it: nobody begins another call
+/// before those are over. It has its hands full and asks for nothing more: hearing of the limit is enough. `shares` asks
+/// the store.
+fn what_is_under_way_counts(store: Option<&str>, shares: impl Fn(&Crew, &str) -> Option<String>) {
+    let settings = "[worker]\nlease = \"1s\"\njobs = 3\n";
+    let mut crew = Crew::new(store, 1, CALL, settings);
+    let path = crew.path().join("gesta.toml");
+    let config =
+        std::fs::read_to_string(&path).unwrap().replace("\"1s\"\nsettle", "\"60s\"\nsettle");
+    std::fs::write(&path, &config).unwrap();
+    crew.submit(3);
+    crew.witness.hold(true);
+    let _silent = crew.worker("silent");
+    until("they are under way", || (crew.witness.arrived() == 3).then_some(()));
+    let limited = config.replace("[tools.keyed]\n", "[tools.keyed]\nconcurrency = 2\n");
+    std::fs::write(&path, limited.replace("jobs = 3", "jobs = 9")).unwrap();
+    let _strict = crew.worker("strict");
+    let heard = "tool keyed: another worker declares 2 at once, this one none";
+    until("it has heard", || crew.log().contains(heard).then_some(()));
+    let sql = "SELECT CAST(sum(held) AS text) FROM shares WHERE scope = 'tool keyed'";
+    until("it has told", || (shares(&crew, sql).as_deref() == Some("3")).then_some(()));
+    crew.witness.count_anew();
+    crew.submit(6);
+    until("all are claimed", || {
+        let jobs = crew.json(&["jobs"]);
+        jobs.iter().all(|job| job["attempt"].as_u64() >= Some(1)).then_some(())
+    });
+    // Several times longer than it takes to be given a share.
+    pause(Duration::from_secs(1));
+    assert_eq!(crew.witness.arrived(), 3, "{}", crew.log());
+    crew.witness.hold(false);
+    crew.all_is_well();
+    assert_eq!(crew.witness.busiest_of("keyed"), 2, "{}", crew.log());
+}
+
+#[test]
+fn what_is_under_way_counts_towards_a_limit_that_is_heard_of_on_sqlite() {
+    what_is_under_way_counts(None, |crew, sql| {
+        let file = rusqlite::Connection::open(crew.path().join("gesta.db")).unwrap();
+        file.query_row(sql, [], |row| row.get(0)).unwrap()
+    });
+}
+
+#[test]
+fn what_is_under_way_counts_towards_a_limit_that_is_heard_of_on_postgres() {
+    let database = Database::new();
+    what_is_under_way_counts(Some(&database.url()), |_, sql| database.ask(sql));
+}
+
 /// A job waits for a worker that has its tools, and the most urgent goes first.
 #[test]
 fn jobs_wait_for_whom_can_run_them_and_the_most_urgent_goes_first() {

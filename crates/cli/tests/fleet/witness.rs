@@ -27,6 +27,8 @@ struct Inside {
 
 #[derive(Default)]
 struct Book {
+    /// Whether calls wait.
+    held: bool,
     /// Effects by item.
     effects: BTreeMap<u64, usize>,
     keys: BTreeSet<String>,
@@ -63,6 +65,17 @@ impl Witness {
             }
         });
         Self { port, inside }
+    }
+
+    /// Has calls wait inside, or lets them go.
+    pub(crate) fn hold(&self, held: bool) {
+        self.inside.book.lock().unwrap().held = held;
+        self.inside.written.notify_all();
+    }
+
+    /// Counts the most at once anew: from now on of calls that arrive.
+    pub(crate) fn count_anew(&self) {
+        self.inside.book.lock().unwrap().by_path.values_mut().for_each(|busy| busy.most = 0);
     }
 
     /// How many effects each item has had.
@@ -116,6 +129,8 @@ impl Inside {
             book.all.begin();
             book.by_path.entry(path.clone()).or_default().begin();
         }
+        let book = self.book.lock().unwrap();
+        drop(self.written.wait_while(book, |book| book.held).unwrap());
         pause(self.takes);
         {
             let mut book = self.book.lock().unwrap();

@@ -1,12 +1,14 @@
 //! Letting entries in: from bodies to [`Admitted`], checked against a copy of the state.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::step::{Status, Step};
 use super::{AdmitError, Phase, State};
 use crate::body::{End, Mandate, Purpose};
 use crate::digest::Digest;
-use crate::document::{FreezeTarget, RegistryItem};
+use crate::document::{FreezeTarget, RegistryItem, ResolvedBy};
 use crate::entry::{Author, Body, Entry, Head, Payload};
 use crate::ids::{Principal, StepId, Tenant, TrajectoryId};
 use crate::json::Canon;
@@ -25,6 +27,8 @@ pub struct Admission {
     entries: Vec<Entry>,
     touched: Vec<StepId>,
     under: Option<(TrajectoryId, Head)>,
+    resolves: bool,
+    read: BTreeSet<Digest>,
     says_nothing: bool,
     warn_at: Vec<u8>,
 }
@@ -39,6 +43,8 @@ impl State {
             entries: Vec::new(),
             touched: Vec::new(),
             under: None,
+            resolves: false,
+            read: BTreeSet::new(),
             says_nothing: false,
             warn_at: Vec::new(),
         }
@@ -67,6 +73,9 @@ impl Admission {
         {
             self.fence = Fence::Attempt(attempt);
         }
+        if let Body::Resolution(resolution) = &entry.payload().body {
+            self.resolves |= resolution.statement.doc().source != ResolvedBy::Inbox;
+        }
         self.touched.extend(entry.payload().body.step().cloned());
         let slot = self.entries.len();
         self.entries.push(entry);
@@ -81,12 +90,19 @@ impl Admission {
         self.under.get_or_insert((trajectory, head));
     }
 
+    /// Names reports about this trajectory that were read in the effects inbox. Where an operator or a probe says what
+    /// became of a doubt, the append is not stored while the inbox holds any other: its executor knows better.
+    pub fn having_read(&mut self, reports: impl IntoIterator<Item = Digest>) {
+        self.read.extend(reports);
+    }
+
     /// What was added so far.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Leaves out the notices: what is added happened elsewhere, and whoever had to be told was.
+    /// Leaves out the notices, and looks into no inbox: what is added happened elsewhere, and whoever had to be
+    /// told was.
     pub fn say_nothing(&mut self) {
         self.says_nothing = true;
     }
@@ -103,7 +119,9 @@ impl Admission {
 
     /// The append, and the state once it is stored. None when nothing was added.
     pub fn finish(self) -> Option<(Admitted, State)> {
-        let Self { base, state, fence, entries, mut touched, under, says_nothing, warn_at } = self;
+        let Self { base, state, fence, entries, mut touched, under, says_nothing, warn_at, .. } =
+            self;
+        let read = (self.resolves && !says_nothing).then_some(self.read);
         if state.ended().is_some() && base.ended().is_none() {
             touched.extend(base.parked().map(|parked| parked.step));
         }
@@ -122,6 +140,7 @@ impl Admission {
             entries,
             head: state.head()?,
             under,
+            read,
             projection: Projection { summary: state.summary()?, unparked, parked },
             notices,
         };

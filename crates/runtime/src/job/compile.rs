@@ -13,6 +13,7 @@ use gesta_core::writ::Effect;
 use super::calls::{Undos, check_calls};
 use super::cel::reserved;
 use super::check::{check_answer, needs_of};
+use super::constants::check_constants;
 use super::delegate::{Children, Family, Files, NoFiles};
 use super::expr::Expr;
 use super::file::{self, Draft};
@@ -243,6 +244,7 @@ fn compile(
     if let Some(answer) = &draft.answer {
         check_answer(answer, draft, &mut problems);
     }
+    check_constants(draft, &mut problems);
     let order = match graph.order() {
         Ok(order) => order,
         Err(cycles) => {

@@ -12,6 +12,7 @@ mod calls;
 mod cel;
 mod check;
 mod compile;
+mod constants;
 mod delegate;
 mod edit;
 mod expr;

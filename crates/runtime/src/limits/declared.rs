@@ -43,6 +43,7 @@ pub(crate) async fn learn(shared: &Shared) {
         return;
     }
     let own = declared(&shared.catalogue, &shared.options);
+    shared.limits.rebind(&own);
     let concerns = |scope: &str| {
         let mut tools = shared.catalogue.iter().map(|tool| of_tool(tool.name()));
         !scope.starts_with("tool ") || tools.any(|tool| tool == scope)
@@ -77,17 +78,17 @@ impl Rations {
 
     /// The limit that binds a call, if any does: the smallest of what these settings and those of other
     /// live workers say.
-    pub(super) fn binding(
-        &self,
-        own: Option<NonZeroU32>,
-        scope: impl FnOnce() -> String,
-    ) -> Option<(String, NonZeroU32)> {
-        let told = self.told();
-        if own.is_none() && told.is_empty() {
-            return None;
+    pub(super) fn binding(&self, own: Option<NonZeroU32>, scope: &str) -> Option<NonZeroU32> {
+        own.into_iter().chain(self.told().get(scope).copied()).min()
+    }
+
+    /// Has what is under way count towards what was heard of now, whether or not another call comes.
+    fn rebind(&self, own: &BTreeMap<String, NonZeroU32>) {
+        // Looked up while it is locked, as calls do: none of them comes in between.
+        let mut scopes = self.scopes();
+        for (name, scope) in scopes.iter_mut().filter(|(_, scope)| scope.ahead.is_none()) {
+            scope.bind(self.binding(own.get(name).copied(), name));
         }
-        let scope = scope();
-        let limit = own.into_iter().chain(told.get(&scope).copied()).min()?;
-        Some((scope, limit))
+        self.asked.notify_one();
     }
 }

@@ -444,6 +444,7 @@ impl Player<'_> {
             looking: &NONE.2,
             may_open: true,
             may_rest: false,
+            trial: false,
             recorded: Some(&scene.outside),
             blobs: &self.blobs,
             sealed: &self.sealed,

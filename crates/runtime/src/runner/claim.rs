@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use gesta_core::body::Attempt;
+use gesta_core::body::{Attempt, Restored};
 use gesta_core::document::Environment;
 use gesta_core::entry::{Author, Body};
 use gesta_core::ids::ToolName;
-use gesta_store::Chain;
+use gesta_store::{Chain, Draft};
 
 use crate::cut;
 use crate::desk::{Event, Shared};
@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::restored;
 
 /// A tool that some step or undo still needs and that this worker does not have. Another may have it.
-pub(super) fn lacking(shared: &Shared, chain: &Chain<Facts>) -> Option<ToolName> {
+pub(crate) fn lacking(shared: &Shared, chain: &Chain<Facts>) -> Option<ToolName> {
     #[cfg(feature = "sabotage")]
     if shared.options.sabotage == Some(crate::Sabotage::IgnoreTools) {
         return None;
@@ -51,24 +51,29 @@ pub(super) async fn claim(
 ) -> Result<u64, RunError> {
     let restored = restored::mark(shared, chain).await?;
     cut::here("before_claim");
-    let written = chain
-        .write(|draft| {
-            let attempt = draft.state().attempt() + 1;
-            let note = restored::note(restored.as_ref(), attempt);
-            let by = Author::Worker { attempt, worker: shared.worker.clone() };
-            let now = shared.pulse.now().max(draft.state().at());
-            let died = draft.state().owner().and_then(|owner| shared.died(owner));
-            let died = died.map(|died| died.min(now));
-            let body = Attempt { died, environment, note, restored: restored.clone() };
-            let body = Body::Attempt(Box::new(body));
-            draft.push(now, by, body)?;
-            Ok::<_, RunError>(attempt)
-        })
-        .await?;
+    let written = chain.write(|draft| add(shared, draft, environment, restored.as_ref())).await?;
     cut::here("after_claim");
     shared.acknowledged(written.entries.last());
     for entry in written.entries {
         shared.tell(|| Event::Entry(Arc::new(entry)));
     }
     Ok(written.made)
+}
+
+/// Adds the `attempt`, and says which it is.
+pub(super) fn add(
+    shared: &Shared,
+    draft: &mut Draft<Facts>,
+    environment: Environment,
+    restored: Option<&Restored>,
+) -> Result<u64, RunError> {
+    let attempt = draft.state().attempt() + 1;
+    let note = restored::note(restored, attempt);
+    let by = Author::Worker { attempt, worker: shared.worker.clone() };
+    let now = shared.pulse.now().max(draft.state().at());
+    let died = draft.state().owner().and_then(|owner| shared.died(owner));
+    let died = died.map(|died| died.min(now));
+    let body = Attempt { died, environment, note, restored: restored.cloned() };
+    draft.push(now, by, Body::Attempt(Box::new(body)))?;
+    Ok(attempt)
 }

@@ -1,6 +1,8 @@
 //! What a runner reads from the inbox of effects, and what it puts there when its trajectory is, or may
 //! be, another worker's.
 
+use gesta_core::signed::Signed;
+
 use super::{Back, Left, Runner};
 use crate::desk::Event;
 use crate::effects;
@@ -13,6 +15,7 @@ impl Runner {
         let shared = &self.desk.shared;
         let registry = shared.registry();
         let reports = shared.store.effects(self.desk.trajectory).await?;
+        self.read = reports.iter().map(Signed::digest).collect();
         self.reports = reports
             .into_iter()
             .filter(|report| effects::trusted(report, registry.as_deref()))

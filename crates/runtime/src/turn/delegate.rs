@@ -129,6 +129,9 @@ impl Turn<'_> {
                 pipeline::escalate(self.desk, draft, proposal, decision, asking, self.now)?;
                 return Ok(());
             }
+            _ if self.recorded.is_none() && decide::is_held(draft, step, &decision, passes) => {
+                return Ok(());
+            }
             _ => {
                 pipeline::refuse(self.desk, draft, proposal, decision, passes, self.now)?;
                 return Ok(());

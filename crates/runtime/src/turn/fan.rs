@@ -79,7 +79,7 @@ fn usize_of(index: u64) -> usize {
 
 impl Made {
     /// Whether nothing is under way because of it.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         let Self { prepared, inquiries, questions, wanted, to_keep, to_seal, .. } = self;
         let waits =
             self.more || self.wants_safe || self.busy || !to_seal.is_empty() || !to_keep.is_empty();

@@ -10,6 +10,7 @@ use gesta_store::{ChainError, Draft};
 
 use super::fan::Fan;
 use super::{Made, Turn};
+use crate::decide::Basis;
 use crate::effects;
 use crate::error::RunError;
 use crate::facts::Facts;
@@ -67,6 +68,15 @@ impl Turn<'_> {
                 Ok(made)
             }
             done => done.map(|()| made),
+        }
+    }
+
+    /// What decisions rest on beside the chain.
+    pub(super) fn basis(&self) -> Basis<'_> {
+        match self.recorded {
+            Some(recorded) => Basis::Recorded(recorded),
+            None if self.trial => Basis::Glance,
+            None => Basis::Present,
         }
     }
 

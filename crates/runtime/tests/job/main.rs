@@ -8,6 +8,7 @@
 )]
 
 mod arguments;
+mod constants;
 mod expressions;
 mod inputs;
 mod oracle;

@@ -5,7 +5,7 @@ use gesta_runtime::job::parse;
 use crate::setting::{compiled, refused};
 
 /// Compares what is wrong with a file with what should be, line by line.
-fn check(text: &str, expected: &[&str]) {
+pub(crate) fn check(text: &str, expected: &[&str]) {
     let expected: Vec<String> = expected
         .iter()
         .map(|line| {
@@ -16,7 +16,7 @@ fn check(text: &str, expected: &[&str]) {
 }
 
 /// The same for one step, whose text begins in line 3.
-fn check_step(step: &str, expected: &[&str]) {
+pub(crate) fn check_step(step: &str, expected: &[&str]) {
     check(&format!("job: a\nsteps:\n{step}"), expected);
 }
 

@@ -193,7 +193,8 @@ answer: "${steps.all.result}"
 #[tokio::test(start_paused = true)]
 async fn an_expression_that_fails_fails_its_step() {
     let scene = Scene::new(echo().build().unwrap()).await;
-    let job = "job: bad\nsteps:\n  - { id: it, tool: echo, args: { x: '${1 / 0}' } }\n";
+    let job =
+        "job: bad\nsteps:\n  - { id: it, tool: echo, args: { x: '${1 / (now() - now())}' } }\n";
     let (left, ran) = scene.run(job, &[]).await;
     assert_eq!(left, Left::Ended);
     assert_eq!(ran.error().0, "expression_failed");

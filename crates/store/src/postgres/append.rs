@@ -103,14 +103,16 @@ async fn look(
     losers: &[&Admitted],
 ) -> Result<BTreeMap<TrajectoryId, Found>, StoreError> {
     let (mut trajectories, mut seqs) = (Vec::new(), Vec::new());
+    let mut read = Reports::default();
     for admitted in losers {
+        read.push(admitted);
         for entry in admitted.entries() {
             trajectories.push(bytes(admitted.trajectory()));
             seqs.push(bigint(entry.seq())?);
         }
     }
     let mut found: BTreeMap<TrajectoryId, Found> = BTreeMap::new();
-    for row in link.query(LOST, &[&trajectories, &seqs]).await? {
+    for row in link.query(LOST, &[&trajectories, &seqs, &read.trajectory, &read.digest]).await? {
         found.entry(rows::trajectory(&row)?).or_default().take(&row)?;
     }
     Ok(found)
@@ -124,6 +126,8 @@ struct Found {
     /// The bundle that its entries are in, if they are not here.
     bundle: Option<String>,
     ids: BTreeMap<u64, EntryId>,
+    /// Whether the inbox holds a report that was not read.
+    unread: bool,
 }
 
 impl Found {
@@ -133,6 +137,7 @@ impl Found {
             self.attempt = rows::number(row, "attempt")?;
             self.bundle = rows::get(row, "bundle")?;
         }
+        self.unread = rows::get(row, "unread")?;
         if rows::get::<Option<&[u8]>>(row, "id")?.is_some() {
             self.ids.insert(rows::number(row, "seq")?, rows::entry_id(row, "id")?);
         }
@@ -152,7 +157,7 @@ impl Found {
             Fence::Attempt(mine) if self.attempt > mine => {
                 AppendError::FenceLost { attempt: self.attempt }
             }
-            _ => AppendError::lost(admitted, self.head),
+            _ => AppendError::lost(admitted, self.head, self.unread && admitted.read().is_some()),
         })
     }
 }
@@ -181,6 +186,8 @@ struct Columns<'a> {
     under: Vec<Option<Vec<u8>>>,
     under_seq: Vec<Option<i64>>,
     under_id: Vec<Option<Vec<u8>>>,
+    reads: Vec<bool>,
+    read: Reports<'a>,
     entry_trajectory: Vec<Vec<u8>>,
     entry_seq: Vec<i64>,
     entry_id: Vec<Vec<u8>>,
@@ -190,6 +197,22 @@ struct Columns<'a> {
     parked_trajectory: Vec<Vec<u8>>,
     parked: ParkedColumns<'a>,
     notices: NoticeColumns<'a>,
+}
+
+/// Reports that were read: one array per column.
+#[derive(Default)]
+struct Reports<'a> {
+    trajectory: Vec<Vec<u8>>,
+    digest: Vec<&'a [u8]>,
+}
+
+impl<'a> Reports<'a> {
+    fn push(&mut self, admitted: &'a Admitted) {
+        for report in admitted.read().into_iter().flatten() {
+            self.trajectory.push(bytes(admitted.trajectory()));
+            self.digest.push(report.as_bytes());
+        }
+    }
 }
 
 /// Notices: one array per column.
@@ -248,6 +271,8 @@ impl<'a> Columns<'a> {
         self.under.push(under.map(|(other, _)| bytes(other)));
         self.under_seq.push(under.map(|(_, head)| bigint(head.seq)).transpose()?);
         self.under_id.push(under.map(|(_, head)| head.id.as_bytes().to_vec()));
+        self.reads.push(admitted.read().is_some());
+        self.read.push(admitted);
         Ok(())
     }
 
@@ -277,9 +302,10 @@ impl<'a> Columns<'a> {
         Ok(())
     }
 
-    /// Whether nothing begins, parks, is taken up or is told.
+    /// Whether nothing begins, parks, is taken up or is told, and nothing depends on the inbox.
     fn only_move(&self) -> bool {
         self.expected_seq.iter().all(Option::is_some)
+            && !self.reads.contains(&true)
             && self.unparked_step.is_empty()
             && self.parked_trajectory.is_empty()
             && self.notices.id.is_empty()
@@ -374,6 +400,11 @@ impl<'a> Columns<'a> {
         params.extend([&self.under as &(dyn ToSql + Sync), &self.under_seq, &self.under_id]);
         let NoticeColumns { trajectory, id, topic, at, data } = &self.notices;
         params.extend([trajectory as &(dyn ToSql + Sync), id, topic, at, data]);
+        params.extend([
+            &self.reads as &(dyn ToSql + Sync),
+            &self.read.trajectory,
+            &self.read.digest,
+        ]);
         params
     }
 }

@@ -1,5 +1,6 @@
 //! Appending, inside the writer's transaction: compare-and-swap, entries, projections.
 
+use gesta_core::digest::Digest;
 use gesta_core::entry::Head;
 use gesta_core::ids::{Tenant, TrajectoryId};
 use gesta_core::projection::{Admitted, Fence, Projection, Summary};
@@ -42,6 +43,7 @@ const SET_BEGINNING: &str = "
 
 const HEAD: &str =
     "SELECT head_seq, head_id, attempt, bundle FROM trajectories WHERE trajectory = ?1";
+const REPORTS: &str = "SELECT digest FROM effects WHERE trajectory = ?1";
 const UNPARK: &str = "DELETE FROM parked WHERE trajectory = ?1 AND step = ?2";
 const UNPARK_ALL: &str = "DELETE FROM parked WHERE trajectory = ?1";
 const PARK: &str = "
@@ -61,6 +63,7 @@ pub(super) fn append(db: &Desk<'_>, admitted: &Admitted) -> Result<Result<Head, 
         None => true,
     };
     let won = stands
+        && !unread(db, admitted)?
         && match admitted.expected() {
             None => begin_trajectory(db, trajectory, admitted.head(), &projection.summary)?,
             Some(expected) => {
@@ -108,7 +111,7 @@ fn lost(db: &Connection, admitted: &Admitted) -> Result<Result<Head, AppendError
         return Ok(Ok(admitted.head()));
     }
     let Some(Standing { head, attempt, bundle }) = standing(db, trajectory)? else {
-        return Ok(Err(AppendError::lost(admitted, None)));
+        return Ok(Err(AppendError::lost(admitted, None, unread(db, admitted)?)));
     };
     if let Some(answer) =
         bundle.and_then(|bundle| AppendError::to_archived(admitted, head, &bundle))
@@ -117,8 +120,22 @@ fn lost(db: &Connection, admitted: &Admitted) -> Result<Result<Head, AppendError
     }
     Ok(Err(match admitted.fence() {
         Fence::Attempt(mine) if attempt > mine => AppendError::FenceLost { attempt },
-        _ => AppendError::lost(admitted, Some(head)),
+        _ => AppendError::lost(admitted, Some(head), unread(db, admitted)?),
     }))
+}
+
+/// Whether the inbox holds a report that was to be read first. Nobody else writes during this transaction: a report
+/// is there by now, or comes after what is appended here.
+fn unread(db: &Connection, admitted: &Admitted) -> Result<bool> {
+    let Some(read) = admitted.read() else { return Ok(false) };
+    let mut reports = db.prepare_cached(REPORTS)?;
+    let mut reports = reports.query([admitted.trajectory().as_bytes()])?;
+    while let Some(row) = reports.next()? {
+        if !read.contains(&Digest::from_bytes(row.get(0)?)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 pub(super) fn begin_trajectory(

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use gesta_core::digest::{Digest, EntryId};
 use gesta_core::entry::Entry;
+use gesta_core::ids::TrajectoryId;
 use gesta_core::projection::Admitted;
-use gesta_store::{AppendError, StoredEntry};
+use gesta_core::sample::{Cast, Dice, EPOCH};
+use gesta_core::state::{Act, Offer, State};
+use gesta_core::time::UnixMs;
+use gesta_store::{AppendError, ParkedListing, StoredEntry};
 
-use super::{Job, Subject};
+use super::{Job, Subject, report};
 
 fn stored(admitted: &Admitted) -> Vec<StoredEntry> {
     let row = |entry: &Entry| StoredEntry {
@@ -201,4 +205,52 @@ pub(crate) async fn what_was_decided_under_another_registry_is_outdated(subject:
     assert_eq!((row.head, row.summary), (stored.head(), job.state.summary().unwrap()));
     let next = job.signal_under("decided-again", (registry.id(), second));
     assert_eq!(store.append(next.clone()).await, Ok(next.head()));
+}
+
+/// What an operator says of a doubt is not stored while the inbox holds a report about the trajectory that they have
+/// not read. One that they have read and did not believe stands in nobody's way, and what was stored before a report
+/// came counts.
+pub(crate) async fn nobody_answers_a_doubt_over_an_unread_report(subject: Subject) {
+    let store = &subject.store;
+    let (cast, mut dice) = (Cast::new(1), Dice::new(1));
+    let id = TrajectoryId::from_bytes([7; 16]);
+    let mut doubt = cast.begin_job(id).unwrap();
+    for act in [Act::Start, Act::Doubt] {
+        let offer = offered(doubt.state(), act);
+        cast.push(&mut doubt, &offer, EPOCH, &mut dice).unwrap();
+    }
+    let (begun, state) = doubt.finish().unwrap();
+    store.append(begun).await.unwrap();
+    let mut answered = |read: &[Digest]| {
+        let mut answer = state.admit();
+        let offer = offered(answer.state(), Act::ResolveGiveUp);
+        cast.push(&mut answer, &offer, EPOCH, &mut dice).unwrap();
+        answer.having_read(read.iter().copied());
+        answer.finish().unwrap().0
+    };
+
+    let (first, second) = (report(id, UnixMs(1_000)), report(id, UnixMs(2_000)));
+    let elsewhere = report(TrajectoryId::from_bytes([8; 16]), UnixMs(1_000));
+    for report in [&first, &elsewhere] {
+        store.put_effect(report).await.unwrap();
+    }
+    let unread = Err(AppendError::Unread { trajectory: id });
+    assert_eq!(store.append(answered(&[])).await, unread);
+    assert_eq!(store.append(answered(&[elsewhere.digest()])).await, unread);
+    store.put_effect(&second).await.unwrap();
+    assert_eq!(store.append(answered(&[first.digest()])).await, unread, "another has come");
+    let row = store.trajectory(id).await.unwrap().unwrap();
+    assert_eq!((Some(row.head), row.summary), (state.head(), state.summary().unwrap()));
+    assert_eq!(store.parked(&ParkedListing::default(), 9).await.unwrap().len(), 1);
+
+    store.drop_effect(&first).await.unwrap();
+    let answer = answered(&[second.digest()]);
+    assert_eq!(store.append(answer.clone()).await, Ok(answer.head()));
+    store.put_effect(&first).await.unwrap();
+    assert_eq!(store.append(answer.clone()).await, Ok(answer.head()), "it is there");
+}
+
+fn offered(state: &State, act: Act) -> Offer {
+    let offers = state.next(EPOCH);
+    offers.into_iter().find(|offer| offer.act == act).expect("it is offered")
 }

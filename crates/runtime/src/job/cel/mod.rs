@@ -14,7 +14,7 @@ mod value;
 
 pub(super) use ast::{Kind, Node};
 pub(super) use eval::{Evaluation, Fault, Found, Names};
-pub(super) use functions::plain;
+pub(super) use functions::{Function, plain};
 pub(super) use lexer::{SyntaxError, closing_brace};
 pub(super) use parser::parse;
 pub(super) use value::{Map, Val, reserved};

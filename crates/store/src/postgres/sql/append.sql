@@ -8,6 +8,13 @@
 -- What was decided under a registry (`under`) wins only while the registry's head, in the same snapshot,
 -- is the one that it was decided on.
 --
+-- What somebody says of a doubt (`reads`) wins only while the effects inbox, in the same snapshot, holds no
+-- report about the trajectory but those that were read first ($41, $42). No lock orders the two: a report that
+-- was acknowledged before this statement began is in its snapshot. One that commits later is not, and is as one
+-- that came after the entries: whoever stores it reads nothing before and is told nothing but that it is there,
+-- and whoever takes it up folds the chain, finds what was said, and makes it a `late_effect`. A lock could only
+-- make it wait, to arrive after the entries all the same.
+--
 -- `IS TRUE` keeps the planner from turning the look-up among the winners into a join.
 WITH want AS MATERIALIZED (
     SELECT *
@@ -15,13 +22,22 @@ WITH want AS MATERIALIZED (
         $1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bytea[],
         $7::bigint[], $8::text[], $9::text[], $10::text[], $11::text[], $12::boolean[],
         $13::bigint[], $14::bigint[], $15::bigint[], $16::boolean[], $30::smallint[], $31::text[],
-        $32::bytea[], $33::bigint[], $34::bytea[]
+        $32::bytea[], $33::bigint[], $34::bytea[], $40::boolean[]
     ) AS w (
         trajectory, expected_seq, expected_id, fence, head_seq, head_id,
         attempt, kind, status, tenant, principal, runnable,
         wake_at, begun_at, changed_at, ended, rank, tools,
-        under, under_seq, under_id
+        under, under_seq, under_id, reads
     )
+    WHERE NOT w.reads
+        OR NOT EXISTS (
+            SELECT FROM effects AS e
+            WHERE e.trajectory = w.trajectory
+                AND NOT EXISTS (
+                    SELECT FROM unnest($41::bytea[], $42::bytea[]) AS k (trajectory, digest)
+                    WHERE k.trajectory = e.trajectory AND k.digest = e.digest
+                )
+        )
 ),
 moved AS (
     UPDATE trajectories AS t
