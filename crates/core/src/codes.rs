@@ -186,6 +186,9 @@ codes! {
         "not_canonical": "an entry is not in canonical form", "it was changed, or not written by Gesta";
         "not_an_entry": "some bytes are not an entry", "it was changed, or not written by Gesta";
         "future_version": "it was made by a newer Gesta", "use that one";
+        "forgotten":
+            "what a long verification had put into its temporary file could not be read again: nothing is said of the trajectory",
+            "verify again, with `TMPDIR` where there is room and the disk is sound";
         "unknown_key": "a key is neither in the trust root nor in a sound registry", "check the trust root";
         "wrong_role": "a key signed what it has no role for", "do not rely on it; `gesta keys list` shows the roles";
         "wrong_tenant": "a key signed for another tenant than its own", "do not rely on it";
