@@ -20,7 +20,8 @@ use crate::document::Outcome;
 use crate::entry::Head;
 use crate::ids::StepId;
 
-/// How many leaves are in memory before they are put on a shelf: a megabyte or two. Few in tests, so that they come and go.
+/// How many leaves are in memory before they are put on a shelf: two or three megabytes. Few in tests, so that they come
+/// and go.
 const HERE_MOST: usize = if cfg!(test) { 3 } else { 512 };
 
 /// Settled steps that nothing is left to be said about.

@@ -13,7 +13,7 @@
 //! Memory follows the number of trajectories, delegations and findings and the length of
 //! registries, and for each result that a branch may have taken over it holds some hundred bytes. Of other trajectories no
 //! entry is kept. That a settled step may never run again has to be known to the end: what there is to know of
-//! so many steps that they would take more than a megabyte or two is in a temporary file.
+//! more than some 20,000 of them is in a temporary file.
 
 mod across;
 mod beginning;
