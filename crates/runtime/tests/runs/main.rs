@@ -19,6 +19,7 @@ mod given_up;
 mod golden;
 mod keyed;
 mod plain;
+mod probed;
 mod replay;
 #[path = "../scene/mod.rs"]
 mod scene;
