@@ -16,7 +16,7 @@ const SOURCE: &str = "crates/runtime/tests/mcp/servers";
 const LOCK: &str = "package-lock.json";
 /// A copy of the lock file, written when everything that it names is there.
 const INSTALLED: &str = "installed.json";
-const REMEDY: &str = "install Node 20 or newer so that `node` and `npm` are in PATH (Debian: apt-get install nodejs npm)";
+const REMEDY: &str = "install Node 18 or newer so that `node` and `npm` are in PATH (Debian: apt-get install nodejs npm)";
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     match args.split_first() {

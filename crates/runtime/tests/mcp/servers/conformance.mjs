@@ -1,7 +1,10 @@
-// The conformance suite of the protocol. It asks for a newer Node than Debian has, for one function of `fs` that a
-// command for its maintainers uses; where that is missing, the suite is loaded without it.
+// The conformance suite of the protocol. It asks for a newer Node than Debian has: for a class that is not global there
+// yet, and for one function of `fs` that a command for its maintainers uses. Where that is missing, the suite is loaded
+// without it.
+import buffer from "node:buffer";
 import fs from "node:fs";
 
+globalThis.File ??= buffer.File;
 const suite = new URL("./node_modules/@modelcontextprotocol/conformance/dist/index.js", import.meta.url);
 if (fs.globSync) {
   await import(suite);
